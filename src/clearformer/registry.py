@@ -78,19 +78,19 @@ BASES: dict[str, type[Spec]] = {
 }
 """The base class of a slot's kinds, where they have one."""
 
-METHODS: dict[str, tuple[str, ...]] = {
-    "attention": ("build",),
-    "position": ("build",),
-    "norm": ("build",),
-    "ffn": ("build",),
-    "init": ("apply",),
-    "data": (),
-    "tokenizer": ("train",),
-    "optimizer": ("build",),
-    "schedule": ("after_warmup",),
-    "objective": (),
+METHODS: dict[str, dict[str, tuple[str, ...]]] = {
+    "attention": {"build": ("d_model", "dropout")},
+    "position": {"build": ("sizes",)},
+    "norm": {"build": ("d",)},
+    "ffn": {"build": ("d_model",)},
+    "init": {"apply": ("model", "n_layers", "seed")},
+    "data": {},
+    "tokenizer": {"train": ("texts", "specials")},
+    "optimizer": {"build": ("model", "lr", "dtype")},
+    "schedule": {"after_warmup": ("step", "warmup_steps", "progress")},
+    "objective": {},
 }
-"""The methods that every kind of a slot must have."""
+"""The methods that every kind of a slot must have, and the arguments that they are called with."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -324,6 +324,15 @@ def _check_methods(slot: str, spec_type: type[Spec]) -> None:
             f"{spec_type.__name__} has no {' and no '.join(absent)}: a kind of {slot} needs it; "
             f"see the kinds of the package"
         )
+    for name, arguments in METHODS[slot].items():
+        signature = inspect.signature(getattr(spec_type, name))
+        try:
+            signature.bind("self", *arguments)
+        except TypeError:
+            raise ConfigError(
+                f"{spec_type.__name__}.{name} takes {signature}; "
+                f"a kind of {slot} is called with ({', '.join(('self', *arguments))})"
+            ) from None
 
 
 def _place_of(spec_type: type) -> tuple[str, str]:

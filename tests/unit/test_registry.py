@@ -20,7 +20,7 @@ from clearformer.errors import ConfigError, DataError, UserError
 from clearformer.model.attention import LastModule, Mean, MultiHead, MultiHeadModule
 from clearformer.model.norms import RMSNorm
 from clearformer.presets import PRESETS
-from clearformer.registry import AttentionBase, import_parts, register, unregister
+from clearformer.registry import SLOTS, AttentionBase, import_parts, register, unregister
 from clearformer.testing import check_kind, close
 from clearformer.training.config import RunConfig
 from clearformer.training.planning import plan as plan_module
@@ -50,10 +50,11 @@ class CentredModule(nn.Module):
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
     """What a test registers is gone after it."""
-    before = {slot: set(slot_variants(cf.ModelConfig.model_fields[slot])) for slot in ("attention", "norm")}
+    fields = {slot: SLOTS[slot][0].model_fields for slot in ("attention", "norm", "optimizer")}
+    before = {slot: set(slot_variants(of_owner[slot])) for slot, of_owner in fields.items()}
     yield
-    for slot, kinds in before.items():
-        for kind in set(slot_variants(cf.ModelConfig.model_fields[slot])) - kinds:
+    for slot, of_owner in fields.items():
+        for kind in set(slot_variants(of_owner[slot])) - before[slot]:
             unregister(slot, kind)  # type: ignore[arg-type]
 
 
@@ -144,6 +145,11 @@ def spec_of(kind: str, base: type[Spec] = Spec, **body: Any) -> type[Spec]:
         ),
         ("attention", spec_of("mine", AttentionBase), "Part has no build: a kind of attention needs it"),
         (
+            "optimizer",
+            spec_of("mine", build=lambda self, model, lr: []),
+            "Part.build takes (self, model, lr); a kind of optimizer is called with (self, model, lr, dtype)",
+        ),
+        (
             "norm",
             spec_of("my thing.x", build=lambda self: None),
             "Part: 'my thing.x' cannot be a kind's name",
@@ -158,6 +164,19 @@ def test_a_part_that_could_not_work_is_refused_where_it_is_registered(
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(line)):
         register(slot)(part)
+
+
+def test_an_optimizer_of_one_s_own_trains() -> None:
+    @register("optimizer")
+    class WithMomentum(Spec):
+        """One of torch's, with state to be kept in checkpoints."""
+
+        kind: Literal["with_momentum"] = "with_momentum"
+
+        def build(self, model: nn.Module, lr: float, dtype: torch.dtype) -> list[torch.optim.Optimizer]:
+            return [torch.optim.SGD(model.parameters(), lr, momentum=0.9)]
+
+    check_kind(WithMomentum())
 
 
 def test_a_text_is_made_of_strings_by_a_function_without_arguments() -> None:

@@ -1,8 +1,8 @@
-"""The preset `auto`: a good model of some data within some seconds on the machine at hand, by rules; it says why.
+"""The preset `auto`: rules that choose a good model for the data, time and machine at hand, and give their reasons.
 
     data, seconds, machine -> Budget -> rules for texts, pairs or labelled texts -> a run, and its reasons
 
-The rules are pure functions of the budget, a file for each form of data.
+The rules are pure functions of the budget, with one file for each form of data.
 """
 
 import logging
@@ -20,11 +20,11 @@ logger = logging.getLogger(__name__)
 
 
 class Rules(NamedTuple):
-    """The choice for one form of data.
+    """The rules for one form of data.
 
     Attributes:
-        choose: The run for a budget: a pure function of it.
-        typical: A budget, for the run that settings are laid over before anything is measured.
+        choose: Chooses the run for a budget; a pure function of it.
+        typical: A typical budget; settings are laid over its run before anything is measured.
     """
 
     choose: Callable[[Budget], Recommendation]
@@ -39,13 +39,13 @@ RULES = {
 
 
 def auto(form: str = "text") -> RunConfig:
-    """The best model that a command of train.max_wall_seconds makes here, by measuring data and machine."""
+    """The best model that one command makes in train.max_wall_seconds, chosen by measuring data and machine."""
     rules = RULES[form]
     return rules.choose(rules.typical).run
 
 
 def auto_for(wanted: RunConfig) -> RunConfig:
-    """The run that `auto` chooses for a configuration's data, time and device; its reasons are logged.
+    """Choose the run for a configuration's data, time and device, and log the reasons.
 
     Raises:
         DataError: there are no such data.

@@ -1,4 +1,4 @@
-"""The budget that `auto` decides by: the size of the data, the time, and the machine's rate and memory."""
+"""The budget on which `auto` decides: the size of the data, the time, and the machine's rate and memory."""
 
 import math
 import os
@@ -17,29 +17,29 @@ from clearformer.training.config import RunConfig
 from clearformer.training.planning.duration import COMPILE_SECONDS, pays_within
 from clearformer.training.planning.run_plan import vocabulary_of
 
-SECONDS = 300.0  # where nothing says how long, or steps alone do
-SECONDS_BESIDE_STEPS = 6.0  # of a command: its start, measuring, the last evaluation, a sample
-FAST = 0.1  # of the times of products, the part that is faster than what counts
-GZIP_RATIO = 3  # of a text's size to that of its .gz
+SECONDS = 300.0  # if no time is given, or only a number of steps
+SECONDS_BESIDE_STEPS = 6.0  # of a command, for its start, measuring, the last evaluation and a sample
+FAST = 0.1  # the quantile of the measured products' times that the rate is taken from
+GZIP_RATIO = 3  # a text's size over that of its .gz
 MOST_BYTES_PER_TOKEN = 4.0
-CHARACTERS_PER_SECOND, WORDS_PER_SECOND = 60e6, 5e6  # bytes of text that become tokens
-OF_SHORT_TEXTS_PER_SECOND = 1e6  # the same of many short texts, which mostly goes by for learning the tokens
+CHARACTERS_PER_SECOND, WORDS_PER_SECOND = 60e6, 5e6  # bytes of text that are tokenised per second
+OF_SHORT_TEXTS_PER_SECOND = 1e6  # the same for many short texts, mostly spent on training the tokeniser
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The measurements of data and machine that the rules decide by.
+    """The measurements of data and machine on which the rules decide.
 
     Attributes:
-        n_bytes: Of the text, its held-out part included; of pairs or labelled texts, of those of training alone, both
-            sides of pairs together.
-        seconds: Of the whole command, by the clock.
-        rate: FLOP/s of large matrix products, in the type that training takes.
+        n_bytes: The size of a running text with its held-out part; for pairs (both sides together) and labelled texts,
+            the size of the training split.
+        seconds: The wall-clock time of the whole command.
+        rate: FLOP/s of large matrix products, in the dtype of training.
         memory: Bytes that training may take.
-        compile: Whether the step is compiled; None: where that pays.
-        tokenizer: That somebody asks for; None: by the data and the time.
-        n_texts: How many pairs or labelled texts there are for training; of a text that is read as one, 1.
-        longest: Bytes of the longest of all, of pairs of either side; 0 of a text that is read as one.
+        compile: Whether the step is compiled; None: if that pays.
+        tokenizer: The requested tokeniser; None: the rules choose one.
+        n_texts: The number of training pairs or labelled texts; 1 for a running text.
+        longest: Bytes of the longest text, or longest side of a pair, in all splits; 0 for a running text.
     """
 
     n_bytes: int
@@ -59,22 +59,22 @@ class Budget:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A run, and why it is as it is, one line for each decision."""
+    """A run, and the reasons for it, one line for each decision."""
 
     run: RunConfig
     reasons: list[str]
 
 
 def measure(wanted: RunConfig, tokenizer: TokenizerConfig) -> Budget:
-    """The size of the data, and the machine's rate and memory; about a second.
+    """Measure the size of the data, and the machine's rate and memory; this takes about a second.
 
-    The rate is that of the machine's fast moments: where others slow it down for a while, a model too large for that
-    loses less than one too small for what comes after (1.498 against 1.525 nats after 60 s, one run each). A spell that
-    outlasts the measurement passes for the machine's own rate.
+    The rate is that of the machine's fast moments. If other work slows it down for a while, a model that is too large
+    for the slow time loses less than one that is too small for the time after it (1.498 against 1.525 nats after 60 s,
+    one run each). A slow time that outlasts the measurement is taken for the machine's normal rate.
 
     Args:
         wanted: The data, time and device.
-        tokenizer: That which nobody asked for.
+        tokenizer: The default tokeniser; any other one in `wanted` counts as requested.
 
     Raises:
         DataError: there are no such data.
@@ -103,7 +103,7 @@ class Size(NamedTuple):
 
 
 def size_of(data: Data) -> Size:
-    """The size of a text, of pairs or of labelled texts, by reading them."""
+    """Measure the size of a text, of pairs or of labelled texts."""
     if isinstance(data, PairsData):
         pairs = open_pairs(data).read().splits
         sides = {
@@ -120,7 +120,7 @@ def size_of(data: Data) -> Size:
 
 
 def text_bytes(data: TextData) -> int:
-    """The size of a text in bytes; of packed files an estimate."""
+    """Return the size of a text in bytes; for gzip files an estimate."""
     source = open_source(data)
     if not isinstance(source, FileSource):
         return sum(len(chunk.text.encode()) for chunk in source.documents())
@@ -130,23 +130,23 @@ def text_bytes(data: TextData) -> int:
 
 
 def memory_of(device: torch.device) -> float:
-    """A device's memory in bytes."""
+    """Return a device's memory in bytes."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
-# --- what follows from it ---------------------------------------------------------------------------------
+# --- consequences of a budget -----------------------------------------------------------------------------
 
 
 def seconds_to_prepare(budget: Budget, tokenizer: TokenizerConfig) -> float:
-    """The seconds in which the data become tokens, about."""
+    """Estimate the seconds in which the data are tokenised."""
     of_a_text = CHARACTERS_PER_SECOND if is_of_characters(tokenizer) else WORDS_PER_SECOND
     return budget.n_bytes / (of_a_text if budget.n_texts == 1 else OF_SHORT_TEXTS_PER_SECOND)
 
 
 def seconds_of_steps(budget: Budget, tokenizer: TokenizerConfig) -> float:
-    """The seconds that are left for steps: without what stands beside them, preparing and compiling."""
+    """Estimate the seconds left for steps after start, preparation and compiling, and at least half of all."""
     compiling = COMPILE_SECONDS if budget.is_compiled else 0.0
     beside = SECONDS_BESIDE_STEPS + compiling + seconds_to_prepare(budget, tokenizer)
     return max(budget.seconds / 2, budget.seconds - beside)
@@ -158,20 +158,20 @@ def is_of_characters(tokenizer: TokenizerConfig) -> bool:
 
 
 def bytes_per_token(tokenizer: TokenizerConfig) -> float:
-    """The bytes of a token, about: of parts of words 0.4 more for each doubling of the vocabulary."""
+    """Estimate the bytes per token; for parts of words, 0.4 more for each doubling of the vocabulary."""
     if is_of_characters(tokenizer):
         return 1.0
     return max(1.0, min(0.4 * math.log2(vocabulary_of(tokenizer)) - 1.6, MOST_BYTES_PER_TOKEN))
 
 
 def words_for(tokenizer: TokenizerConfig) -> str:
-    """A tokeniser in words: `chars`, or `1,024 by bpe`."""
+    """Describe a tokeniser: `chars`, or `1,024 by bpe`."""
     size = getattr(tokenizer, "vocab_size", None)
     return f"{tokenizer.kind}s" if size is None else f"{size:,} by {tokenizer.kind}"
 
 
 def reason_of_time(budget: Budget, seconds: float, utilisation: float) -> str:
-    """How many FLOPs there are, and why."""
+    """State the FLOPs of the budget, and how they are made up."""
     return (
         f"{budget.seconds:g} s by the clock, {seconds:.0f} of them for steps, "
         f"at {utilisation:g} of {budget.rate / 1e9:,.0f} GFLOP/s: {seconds * budget.rate * utilisation:.1e} FLOPs"
@@ -179,7 +179,7 @@ def reason_of_time(budget: Budget, seconds: float, utilisation: float) -> str:
 
 
 def reason_to_end(run: RunConfig, passes: float, most_passes: int) -> list[str]:
-    """That more passes would gain nothing, where it comes to so many."""
+    """State that more passes would gain nothing, if the run reaches the most passes."""
     if passes < most_passes:
         return []
     return [f"{most_passes} passes are enough: {run.train.max_steps} steps, and then it ends"]

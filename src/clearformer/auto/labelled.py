@@ -1,8 +1,8 @@
-"""A classifier: the rules of `auto` for labelled texts.
+"""The rules of `auto` for labelled texts: a classifier.
 
     texts' size, seconds, machine's rate -> FLOPs -> parameters -> shape; tokens -> passes -> steps
 
-The constants are those of runs on TREC, AG News and SST-2 on CPU cores (benchmarks/RESULTS.md).
+The constants come from runs on TREC, AG News and SST-2 on CPU cores (benchmarks/RESULTS.md).
 """
 
 import math
@@ -31,19 +31,19 @@ from clearformer.training.optim.optimizers import Muon
 from clearformer.training.optim.schedules import WarmupStableDecay
 
 TYPICAL = Budget(n_bytes=1_000_000, n_texts=10_000, seconds=SECONDS, rate=5e11, memory=4e9)
-UTILISATION = 0.2  # of the rate of large products, by those of uncompiled steps of short texts
+UTILISATION = 0.2  # of large products' rate, by uncompiled steps of short texts
 
-BASELINE_SECONDS = 6.0  # of TF-IDF and logistic regression, which are fitted before the steps
+BASELINE_SECONDS = 6.0  # for TF-IDF and logistic regression, which are fitted before the steps
 
 REFERENCE_FLOPS = 2e12
 REFERENCE_PARAMETERS = 0.8e6
-BYTES_PER_WORD = 60  # of the texts, for each token of the vocabulary
+BYTES_PER_WORD = 60  # bytes of text for each token of the vocabulary
 LEAST_VOCABULARY, MOST_VOCABULARY = 500, 14_000
 BATCH = 64
 LEAST_LR, MOST_LR = 0.004, 0.01
 STEPS_OF_LEAST_LR = 1000
 MOST_PASSES = 16
-# Steps: the mean of the weights over the last hundred is then not that of the beginning.
+# Steps: from here on, the mean of the weights over the last hundred no longer includes the beginning.
 LEAST_FOR_A_MEAN = 200
 HEAD = 32
 LONGEST, SHORTEST = 256, 64
@@ -63,8 +63,8 @@ SHAPES = (
 
 
 def choose(budget: Budget) -> Recommendation:
-    """The run for a budget: a pure function of it."""
-    budget = replace(budget, compile=bool(budget.compile))  # of steps of many shapes it does not pay
+    """Choose the run for a budget; a pure function of it."""
+    budget = replace(budget, compile=bool(budget.compile))  # compiling does not pay for steps of many shapes
     tokenizer = budget.tokenizer or WordPieceTokenizerSpec(
         vocab_size=vocabulary_for(budget.n_bytes), lowercase=True
     )
@@ -103,7 +103,7 @@ def choose(budget: Budget) -> Recommendation:
             objective=ClassificationObjective(),
             batch_size=BATCH,
             max_wall_seconds=budget.seconds,
-            max_steps=most_steps,  # also where the steps are faster than is foretold
+            max_steps=most_steps,  # holds even if steps are faster than estimated
             lr=lr_for(n_steps),
             optimizer=Muon(adam_lr=1e-3),
             schedule=WarmupStableDecay(decay=0.8),
@@ -117,37 +117,37 @@ def choose(budget: Budget) -> Recommendation:
 
 
 def vocabulary_for(n_bytes: int) -> int:
-    """As many tokens as the texts have occurrences to learn them from."""
+    """Return a vocabulary size in proportion to the text, so that each token occurs often enough to be learnt."""
     return 100 * round(min(max(n_bytes / BYTES_PER_WORD, LEAST_VOCABULARY), MOST_VOCABULARY) / 100)
 
 
 def lr_for(n_steps: int) -> float:
-    """The matrices' rate: the fewer the steps, the higher."""
+    """Return the matrices' learning rate, which is higher for fewer steps."""
     return float(f"{min(MOST_LR, LEAST_LR * max(1.0, STEPS_OF_LEAST_LR / n_steps) ** 0.4):.2g}")
 
 
 def context_for(longest: float) -> int:
-    """A power of two that the longest text fits in, as far as it is of a usual length; longer ones are cut."""
+    """Return a power of two that holds the longest text, up to `LONGEST`; longer texts are truncated."""
     return min(LONGEST, max(SHORTEST, 2 ** math.ceil(math.log2(max(longest, 1) + 2))))
 
 
 def parameters_for(flops: float, memory: float) -> float:
-    """Of the blocks: as the square root of the FLOPs (Hoffmann et al. 2022), as far as the memory allows."""
+    """Return the blocks' parameters: in proportion to the FLOPs' square root (Hoffmann et al. 2022), within memory."""
     return min(REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS), memory / 20)
 
 
 def shape_of(n_parameters: float) -> tuple[int, int]:
-    """The largest width and depth with no more parameters in the blocks."""
+    """Return the largest width and depth with no more parameters in the blocks."""
     return next((shape for shape in reversed(SHAPES) if block_parameters(*shape) <= n_parameters), SHAPES[0])
 
 
 def block_parameters(d_model: int, n_layers: int) -> int:
-    """Four matrices of attention and eight of the feed-forward network, of D x D each."""
+    """Count the parameters of attention (four matrices of D x D) and feed-forward network (as many as eight)."""
     return 12 * n_layers * d_model**2
 
 
 def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, passes: float) -> list[str]:
-    """Why each is as it is."""
+    """List the reasons for the choices."""
     model = run.model
     n_parameters = block_parameters(model.d_model, model.n_layers)
     reasons = [

@@ -1,8 +1,8 @@
-"""A model that translates: the rules of `auto` for pairs.
+"""The rules of `auto` for pairs: a model that translates.
 
     pairs' size, seconds, machine's rate -> FLOPs -> parameters -> shape; tokens, batch -> passes -> dropout
 
-The constants are those of runs on Multi30k, of a minute on one CPU core and of half an hour on two
+The constants come from runs on Multi30k of a minute on one CPU core and of half an hour on two
 (benchmarks/RESULTS.md).
 """
 
@@ -34,9 +34,9 @@ from clearformer.training.optim.schedules import WarmupStableDecay
 from clearformer.training.planning.run_plan import vocabulary_of
 
 TYPICAL = Budget(n_bytes=4_000_000, n_texts=30_000, seconds=SECONDS, rate=5e11, memory=4e9)
-UTILISATION = 0.25  # of the rate of large products, by those of uncompiled steps of many shapes
+UTILISATION = 0.25  # of large products' rate, by uncompiled steps of many shapes
 
-# A minute on one CPU core, and what was best for it.
+# The FLOPs of a minute on one CPU core, and the best settings for them.
 REFERENCE_FLOPS = 2.5e12
 REFERENCE_PARAMETERS = 0.38e6
 REFERENCE_VOCABULARY = 4000
@@ -44,8 +44,8 @@ REFERENCE_BATCH_TOKENS = 1024
 REFERENCE_LR = 0.01
 LEAST_LR, MOST_LR = 0.004, 0.015
 
-PARAMETERS_PER_BYTE = 0.35  # more of them than this for each byte of the pairs only learn them by heart
-BYTES_PER_WORD = 380  # of the pairs, for each token of the vocabulary
+PARAMETERS_PER_BYTE = 0.35  # more parameters for each byte of the pairs only memorise them
+BYTES_PER_WORD = 380  # bytes of pairs for each token of the vocabulary
 LEAST_VOCABULARY, MOST_VOCABULARY = 500, 32_000
 MOST_BATCH_TOKENS = 25_000
 LEAST_BATCH_TOKENS = 256
@@ -70,15 +70,15 @@ SHAPES = (
 
 
 def choose(budget: Budget) -> Recommendation:
-    """The run for a budget: a pure function of it."""
-    budget = replace(budget, compile=bool(budget.compile))  # of steps of many shapes it does not pay
+    """Choose the run for a budget; a pure function of it."""
+    budget = replace(budget, compile=bool(budget.compile))  # compiling does not pay for steps of many shapes
     tokenizer = budget.tokenizer or BPETokenizerSpec(vocab_size=vocabulary_for(budget))
     seconds = seconds_of_steps(budget, tokenizer)
     flops = seconds * budget.rate * UTILISATION
     growth = flops / REFERENCE_FLOPS
     wanted = parameters_for(growth, budget.n_bytes, budget.memory)
     d_model, n_layers = shape_of(wanted)
-    n_tokens = budget.n_bytes / 2 / bytes_per_token(tokenizer)  # of each side
+    n_tokens = budget.n_bytes / 2 / bytes_per_token(tokenizer)  # per side
     flops_per_token = 6 * (block_parameters(d_model, n_layers) + vocabulary_of(tokenizer) * d_model)
     read = min(flops / flops_per_token, MOST_PASSES * n_tokens)
     batch_tokens = min(batch_for(growth, n_tokens), tokens_in_memory(budget.memory, vocabulary_of(tokenizer)))
@@ -105,7 +105,7 @@ def choose(budget: Budget) -> Recommendation:
         train=TrainConfig(
             objective=TranslationObjective(batch_tokens=batch_tokens),
             max_wall_seconds=budget.seconds,
-            max_steps=most_steps,  # also where the steps are faster than is foretold
+            max_steps=most_steps,  # holds even if steps are faster than estimated
             lr=lr_for(growth),
             optimizer=Muon(adam_lr=0.01),
             schedule=WarmupStableDecay(decay=0.7),
@@ -118,54 +118,54 @@ def choose(budget: Budget) -> Recommendation:
 
 
 def vocabulary_for(budget: Budget) -> int:
-    """More tokens where there is time to learn them, and text that has them."""
+    """Return a vocabulary size that grows with the time to learn it and with the text."""
     growth = budget.seconds * budget.rate * UTILISATION / REFERENCE_FLOPS
     wanted = min(REFERENCE_VOCABULARY * growth**0.2, budget.n_bytes / BYTES_PER_WORD, MOST_VOCABULARY)
     return 100 * round(max(wanted, LEAST_VOCABULARY) / 100)
 
 
 def parameters_for(growth: float, n_bytes: float, memory: float) -> float:
-    """Of the blocks: as the square root of the FLOPs (Hoffmann et al. 2022), as far as pairs and memory allow."""
+    """Return the blocks' parameters: in proportion to the FLOPs' square root (Hoffmann et al. 2022), within limits."""
     by_time = REFERENCE_PARAMETERS * math.sqrt(growth)
     return min(by_time, PARAMETERS_PER_BYTE * n_bytes, memory / 20)
 
 
 def shape_of(n_parameters: float) -> tuple[int, int]:
-    """The largest width, and layers of encoder and decoder each, with no more parameters in the blocks."""
+    """Return the largest width and number of layers on each side with no more parameters in the blocks."""
     return next((shape for shape in reversed(SHAPES) if block_parameters(*shape) <= n_parameters), SHAPES[0])
 
 
 def block_parameters(d_model: int, n_layers: int) -> int:
-    """Three attentions of four matrices of D x D, and two feed-forward networks of twice the width of D."""
+    """Count the parameters of three attentions (four matrices of D x D) and two feed-forward networks of width 2 D."""
     return (3 * 4 + 2 * 4) * n_layers * d_model**2
 
 
 def batch_for(growth: float, n_tokens: float) -> int:
-    """Tokens of either side of a step: with more FLOPs as their fifth root, but some twenty steps a pass."""
+    """Return a step's tokens per side: in proportion to the FLOPs' fifth root, but at least twenty steps per pass."""
     wanted = REFERENCE_BATCH_TOKENS * growth**0.2
     return round(max(LEAST_BATCH_TOKENS, min(wanted, n_tokens / 20, MOST_BATCH_TOKENS)))
 
 
 def tokens_in_memory(memory: float, vocabulary: int) -> int:
-    """Tokens whose logits, their gradients and the softmax fit into half of the memory."""
+    """Return the number of tokens whose logits, gradients and softmax fit into half of the memory."""
     return round(memory / 2 / (12 * vocabulary))
 
 
 def lr_for(growth: float) -> float:
-    """A little lower with more FLOPs."""
+    """Return the learning rate, which falls slowly with more FLOPs."""
     return float(f"{min(MOST_LR, max(LEAST_LR, REFERENCE_LR * growth**-0.08)):.2g}")
 
 
 def context_for(longest: float) -> int:
-    """A power of two with room for the longest side, also where it is cut into more tokens than others are.
+    """Return a power of two that holds the longest side, even if it has half as many tokens again as estimated.
 
-    Longer ones than usual are left out.
+    It is at most `LONGEST`; longer pairs are left out.
     """
     return min(LONGEST, max(SHORTEST, 2 ** math.ceil(math.log2(max(1.5 * longest, 1)))))
 
 
 def dropout_for(passes: float) -> float:
-    """None for the first three passes over the pairs, then 0.06 with each doubling."""
+    """Return no dropout up to three passes over the pairs, then 0.06 more for each doubling."""
     return round(min(MOST_DROPOUT, 0.06 * math.log2(max(passes, FRESH_PASSES) / FRESH_PASSES)), 2)
 
 
@@ -178,7 +178,7 @@ def reasons_of(
     n_steps: int,
     passes: float,
 ) -> list[str]:
-    """Why each is as it is."""
+    """List the reasons for the choices."""
     model, objective = run.model, run.train.objective
     assert isinstance(objective, TranslationObjective)
     by_time = REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS)

@@ -1,10 +1,10 @@
-"""A model of a text: the rules of `auto`.
+"""The rules of `auto` for a running text: a language model.
 
     text's size, seconds -> tokens
     these, machine's rate -> FLOPs -> parameters -> shape, context, batch -> passes -> dropout
 
-The constants are those of runs on Tiny Shakespeare, those of tokens of six other texts too, on two CPU cores
-(benchmarks/RESULTS.md has them, and how far the rules hold at other sizes and times).
+The constants come from runs on Tiny Shakespeare, and for the choice of tokens on six other texts too, on two CPU cores
+(benchmarks/RESULTS.md has them, and shows how well the rules hold at other sizes and times).
 """
 
 import math
@@ -34,31 +34,31 @@ from clearformer.training.optim.schedules import WarmupStableDecay
 from clearformer.training.planning.run_plan import vocabulary_of
 
 TYPICAL = Budget(n_bytes=1_000_000, seconds=SECONDS, rate=5e11, memory=4e9)
-UTILISATION = 0.4  # of the rate of large products, by the products of a small compiled step
-UNCOMPILED = 0.57  # of the steps of a compiled run, by one that is too short for compiling to pay
+UTILISATION = 0.4  # of large products' rate, by the products of a small compiled step
+UNCOMPILED = 0.57  # the speed of uncompiled steps, in runs too short for compiling to pay, over compiled ones
 
-# A minute on two CPU cores, and what was best for it.
+# The FLOPs of a minute on two CPU cores, and the best settings for them.
 REFERENCE_FLOPS = 2e13
 REFERENCE_PARAMETERS = 2e6
 REFERENCE_BATCH_TOKENS = 2048
 REFERENCE_LR = 0.02
-ADAM_SHARE = 1 / 8  # of the matrices' rate, for the rest
+ADAM_SHARE = 1 / 8  # of the matrices' learning rate, for all other parameters
 LEAST_LR, MOST_LR = 0.008, 0.04
 
 LEAST_FOR_WORDS, LITTLE_TEXT = 80_000, 300_000  # bytes of text
-PREPARING_SHARE = 0.4  # of the seconds, the most for that
+PREPARING_SHARE = 0.4  # of the seconds, the most that preparing the text may take
 HEAD = 64
 MOST_HEADS = 64
 LEAST_STEPS = 300
-PARAMETERS_PER_BYTE = 12  # more of them than this for each byte of the text only learn it by heart
+PARAMETERS_PER_BYTE = 12  # more parameters for each byte of the text only memorise it
 FRESH_PASSES, MOST_PASSES = 3, 100
 HELD_OUT = 0.1  # of the text
-LEAST_HELD_OUT = 200_000  # bytes: they give a loss to two digits behind the point
-EVALUATION_SHARE = 0.02  # of the run's FLOPs, for reading all that is held out
+LEAST_HELD_OUT = 200_000  # bytes: enough for a loss with two exact decimal places
+EVALUATION_SHARE = 0.02  # of the run's FLOPs, for evaluating all held-out text
 
 
 def choose(budget: Budget) -> Recommendation:
-    """The run for a budget: a pure function of it."""
+    """Choose the run for a budget; a pure function of it."""
     tokenizer = budget.tokenizer or choose_tokenizer(budget)
     seconds = seconds_of_steps(budget, tokenizer)
     flops = seconds * budget.rate * UTILISATION
@@ -69,7 +69,7 @@ def choose(budget: Budget) -> Recommendation:
     d_model, n_layers = shape_of(wanted)
     n_parameters = block_parameters(d_model, n_layers)
     context = context_for(flops, n_tokens)
-    # 6 FLOPs a parameter and token (Kaplan et al. 2020, 2.1), and a tenth for attention; embeddings are looked up.
+    # 6 FLOPs per parameter and token (Kaplan et al. 2020, 2.1), a tenth more for attention, none for the embeddings.
     part = 1.0 if budget.is_compiled else UNCOMPILED
     in_products = n_parameters + vocabulary_of(tokenizer) * d_model
     read = min(part * flops / (6.6 * in_products), MOST_PASSES * n_tokens)
@@ -112,9 +112,9 @@ def choose(budget: Budget) -> Recommendation:
 
 
 def choose_tokenizer(budget: Budget) -> TokenizerConfig:
-    """A BPE, of more tokens where there is text and time to learn them.
+    """Choose a BPE with more tokens if there is text and time to learn them.
 
-    Characters, where the text is small or there is no time to cut all of it into words.
+    Choose characters if the text is small, or if there is no time to tokenise all of it by BPE.
     """
     n_bytes, flops = budget.n_bytes, budget.seconds * budget.rate * UTILISATION
     size = 512 if n_bytes < LITTLE_TEXT else 1024
@@ -126,28 +126,28 @@ def choose_tokenizer(budget: Budget) -> TokenizerConfig:
 
 
 def parameters_for(growth: float, n_bytes: float, memory: float) -> float:
-    """As the square root of the FLOPs (Hoffmann et al. 2022), as far as text and memory allow."""
+    """Return the blocks' parameters: in proportion to the FLOPs' square root (Hoffmann et al. 2022), within limits."""
     by_time = REFERENCE_PARAMETERS * math.sqrt(growth)
     by_memory = memory / 20  # weights, gradients and the optimiser's state take 16 bytes
     return min(by_time, PARAMETERS_PER_BYTE * n_bytes, by_memory)
 
 
 def shape_of(n_parameters: float) -> tuple[int, int]:
-    """The largest width and depth with no more parameters in the blocks: as many layers as heads, as GPT-2 has.
+    """Return the largest width and depth with no more parameters in the blocks: as many layers as heads, as in GPT-2.
 
-    At least two, and four from a width of 192 on.
+    There are at least two layers, and at least four from a width of 192.
     """
     shapes = [(HEAD * heads, max(heads, 2 if heads < 3 else 4)) for heads in range(1, MOST_HEADS + 1)]
     return next((s for s in reversed(shapes) if block_parameters(*s) <= n_parameters), shapes[0])
 
 
 def block_parameters(d_model: int, n_layers: int) -> int:
-    """Four matrices of attention and eight of the feed-forward network, of D x D each."""
+    """Count the parameters of attention (four matrices of D x D) and feed-forward network (as many as eight)."""
     return 12 * n_layers * d_model**2
 
 
 def context_for(flops: float, n_tokens: float) -> int:
-    """A longer one where there is time to learn to use it, and text to fill it."""
+    """Return the context length: longer if there is time to learn to use it, and text to fill it."""
     for context, least in ((1024, 1e17), (512, 1e15), (256, 3e13), (128, 3e12)):
         if flops >= least and n_tokens >= 400 * context:
             return context
@@ -155,33 +155,33 @@ def context_for(flops: float, n_tokens: float) -> int:
 
 
 def batch_for(growth: float, read: float, context: int) -> int:
-    """Tokens in a step: with more FLOPs as their cube root, but some hundred steps; whole texts, a power of two."""
+    """Return a step's tokens, a power of two: by the FLOPs' cube root, but at least some hundred steps and one row."""
     wanted = min(REFERENCE_BATCH_TOKENS * max(1.0, growth) ** (1 / 3), read / LEAST_STEPS)
     return max(context, 2 ** math.floor(math.log2(max(wanted, 1)) + 0.3))
 
 
 def lr_for(growth: float) -> float:
-    """A higher one where there are few steps to get anywhere: as the fourth root of the FLOPs falls."""
+    """Return the learning rate: in inverse proportion to the FLOPs' fourth root, as short runs need a higher one."""
     return float(f"{min(MOST_LR, max(LEAST_LR, REFERENCE_LR * growth**-0.25)):.2g}")
 
 
 def dropout_for(passes: float) -> float:
-    """None for the first three passes over the text, then 0.03 with each doubling."""
+    """Return no dropout up to three passes over the text, then 0.03 more for each doubling."""
     return round(0.03 * math.log2(max(passes, FRESH_PASSES) / FRESH_PASSES), 2)
 
 
 def held_out_for(n_bytes: float, bytes_read: float) -> float:
-    """A tenth of the text; of a long one so much less that reading it takes little of the run.
+    """Return the held-out share: a tenth, or less of a long text, so that evaluating it takes little of the run.
 
-    A token that is read takes a third of the FLOPs of one that is trained on, and each is read twice (at the stride of
-    half a context).
+    Evaluating a token takes a third of the FLOPs of training on it, and each token is read twice (at a stride of half
+    a context).
     """
     most = max(LEAST_HELD_OUT, EVALUATION_SHARE * 3 / 2 * bytes_read)
     return float(f"{min(HELD_OUT, most / n_bytes):.2g}")
 
 
 def parts_for(batch_tokens: int, context: int, width_times_layers: int, memory: float) -> int:
-    """Parts of a batch that each fit into the memory: some forty numbers are kept for each place of the stream."""
+    """Return the parts of a batch, each of which fits into memory: about forty numbers per element of the stream."""
     most_tokens = memory / 2 / (40 * 2 * width_times_layers)
     parts = 1
     while batch_tokens / parts > max(most_tokens, context):
@@ -199,7 +199,7 @@ def reasons_of(
     read: float,
     passes: float,
 ) -> list[str]:
-    """Why each is as it is."""
+    """List the reasons for the choices."""
     model, train = run.model, run.train
     by_time = REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS)
     limit = "as the square root of the FLOPs"

@@ -1,1 +1,1 @@
-"""Side by side with what people use today: training, generation, loading and tokenising, in turn on one machine."""
+"""Benchmarks against other packages: training, generation, loading and tokenising, alternately on one machine."""

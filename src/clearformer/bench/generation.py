@@ -1,4 +1,4 @@
-"""Generation: tokens a second of greedy continuations, single stream and several, beside transformers and llama.cpp."""
+"""Speed of greedy generation in one stream or several, compared with transformers and llama.cpp."""
 
 import copy
 import itertools
@@ -39,18 +39,18 @@ def bench_generation(
     on_figure: Callable[[str, float], None] = lambda *_: None,
     compiled: bool = False,
 ) -> list[Comparison]:
-    """Greedy tokens a second, a comparison for each number of streams; prompts are random tokens.
+    """Compare the tokens per second of greedy generation from random prompts, for each number of streams.
 
     Args:
         model: The model, on its device.
         against: Peers, as `asked_for` takes them.
         rounds: How often each side is measured.
         n_new: Tokens to add to each prompt.
-        streams: Numbers of texts that are continued at once.
-        dtype: The type of the weights and products on both sides, float32 or bfloat16.
-        limits: The machine's, to set the figures against.
-        on_figure: Called with each name and figure as it is found.
-        compiled: Whether our step is compiled; it is then measured as it is written besides.
+        streams: Numbers of prompts to continue at once.
+        dtype: The type of weights and products on both sides, float32 or bfloat16.
+        limits: The machine's limits, to relate the figures to.
+        on_figure: Called with each name and figure as it is measured.
+        compiled: Whether to compile our step; the uncompiled step is then measured too.
 
     Raises:
         UserError: the prompt and the new tokens are longer than the model's positions.
@@ -104,7 +104,7 @@ def _compare(
 
 
 def _seconds_of_compiling(ours: "_Writer", prompts: list[list[int]]) -> dict[str, Any]:
-    """The seconds by which the first texts took longer than the next."""
+    """Return the seconds by which the first generation takes longer than the next."""
     if not ours.compiled:
         return {}
     first, next_one = (len(prompts) * ours.n_new / ours.tokens_per_second(prompts) for _ in range(2))
@@ -112,12 +112,12 @@ def _seconds_of_compiling(ours: "_Writer", prompts: list[list[int]]) -> dict[str
 
 
 def random_prompts(vocab_size: int, n: int) -> list[list[int]]:
-    """Prompts of random tokens, all of one length."""
+    """Return prompts of random tokens, all of one length."""
     return np.random.default_rng(0).integers(0, vocab_size, (n, PROMPT_TOKENS)).tolist()
 
 
 def _bandwidth(ours: "_Writer", figures: Figures, n_streams: int, limits: Limits) -> dict[str, Any]:
-    """The bytes of weights that are read a second, each token of a batch together reading all of them once."""
+    """Return the bytes of weights read per second: each step of a batch reads all of them once."""
     n_bytes = sum(p.numel() * p.element_size() for p in ours.model.parameters())
     read = n_bytes * figures.median / n_streams
     return {"weights_read_per_second": round(read), "of_measured_read_rate": round(read / limits.read, 4)}
@@ -131,7 +131,7 @@ def _all_agree(ours: list[list[int]], others: dict[str, list[list[int]]]) -> str
 
 
 def _agreement(ours: list[list[int]], theirs: list[list[int]]) -> str:
-    """How far two sides' texts are the same."""
+    """Return whether the tokens of two sides agree, or where they first differ."""
     for row, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         for i, (x, y) in enumerate(itertools.zip_longest(a, b)):
             if x != y:
@@ -153,7 +153,7 @@ class _Writer(ABC):
 
     @abstractmethod
     def write(self, prompts: list[list[int]]) -> list[list[int]]:
-        """The new tokens of each text."""
+        """Return the new tokens of each text."""
 
     def tokens_per_second(self, prompts: list[list[int]]) -> float:
         start = time.perf_counter()
@@ -197,10 +197,10 @@ class _Transformers(_Writer):
 
 
 class _LlamaCpp(_Writer):
-    """The same weights as a file of ids alone: in float16 beside bfloat16, which it has no fast products for.
+    """llama.cpp with the same weights, without a vocabulary; in float16 for bfloat16, which has no fast products there.
 
     Raises:
-        UserError: the model is none that such a file can hold, or what writes it is not installed.
+        UserError: the model is not on a CPU, has no GGUF form, or the gguf package is not installed.
     """
 
     single = True

@@ -1,4 +1,4 @@
-"""Opening a model: from disk into memory, and from the command to the first new token in a new process."""
+"""Time to load a model from disk, and from a command in a new process to its first new token."""
 
 import subprocess
 import sys
@@ -25,10 +25,10 @@ with torch.inference_mode():
 def bench_loading(
     run: Run, against: list[str], rounds: int, on_figure: Callable[[str, float], None] = lambda *_: None
 ) -> list[Comparison]:
-    """Milliseconds to open a run of a decoder, and seconds from a command to its first new token.
+    """Compare the milliseconds to load a decoder's run, and the seconds from a command to its first new token.
 
     Raises:
-        UserError: the run is no decoder, or a peer is unknown.
+        UserError: the run is not a decoder, or a peer is unknown.
     """
     if not isinstance(run.model, Decoder):
         raise UserError(f"bench load compares decoders, and {run.folder.path.name} is none")
@@ -79,7 +79,7 @@ def in_new_process(command: list[str]) -> None:
     """Run a command to its end.
 
     Raises:
-        UserError: it failed; the last line of what it said.
+        UserError: it failed; the message has the last line of its output.
     """
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""A machine's limits, measured beside what runs on it: rates of matrix products, copying and reading."""
+"""A machine's measured limits, to relate benchmarks to: rates of matrix products, copying and reading."""
 
 import os
 import platform
@@ -16,19 +16,19 @@ from clearformer.cost.rates import measured_rate, peak_rate
 from clearformer.device import synchronize
 
 COPIED_BYTES = 2**28  # far more than a processor's caches hold
-COPIED_ON_A_GPU = 2**32  # so much that starting the kernel takes hardly a part of the time
+COPIED_ON_A_GPU = 2**32  # so much that starting the kernel takes a negligible part of the time
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Rates that nothing on a device can pass.
+    """A device's highest rates, as upper limits for anything that runs on it.
 
     Attributes:
         float32: FLOP/s of large matrix products in float32.
         bfloat16: The same in bfloat16.
-        copy: Bytes a second of copying a large tensor, each byte counted twice: read and written.
-        read: Bytes a second of reading one (its sum).
-        peak: FLOP/s in bfloat16 by the datasheet; None where the device is not in the table.
+        copy: Bytes per second of copying a large tensor, each byte counted twice: read and written.
+        read: Bytes per second of reading one (its sum).
+        peak: FLOP/s in bfloat16 by the datasheet; None if the device is not in the table.
     """
 
     float32: float
@@ -39,7 +39,7 @@ class Limits:
 
 
 def measure_limits(device: torch.device) -> Limits:
-    """A device's limits, in about three seconds."""
+    """Measure a device's limits, in about three seconds."""
     n_bytes = copied_bytes(device)
     large = torch.rand(n_bytes // 4, device=device)
     other = torch.empty_like(large)
@@ -53,7 +53,7 @@ def measure_limits(device: torch.device) -> Limits:
 
 
 def copied_bytes(device: torch.device) -> int:
-    """How much is copied to measure the memory: a sixteenth of a GPU's at most, for it is held twice."""
+    """Return the bytes to copy for the measurement: at most a sixteenth of a GPU's memory, which holds them twice."""
     if device.type != "cuda":
         return COPIED_BYTES
     return min(COPIED_ON_A_GPU, torch.cuda.get_device_properties(device).total_memory // 16 // 4 * 4)
@@ -70,7 +70,7 @@ def _median_seconds(do: Callable[[], object], device: torch.device, repeats: int
 
 
 def describe(device: torch.device, limits: Limits) -> dict[str, Any]:
-    """The machine, the versions and the limits, for a file of results."""
+    """Describe the machine, the versions and the limits for a file of results."""
     return {
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -83,7 +83,7 @@ def describe(device: torch.device, limits: Limits) -> dict[str, Any]:
 
 
 def describe_device(device: torch.device) -> dict[str, Any]:
-    """Its name; of a GPU its memory, its driver and the CUDA that torch was built for as well."""
+    """Describe a device by its name; for a GPU also by its memory, its driver and torch's version of CUDA."""
     if device.type != "cuda":
         return {"device": device.type}
     return {
@@ -95,7 +95,7 @@ def describe_device(device: torch.device) -> dict[str, Any]:
 
 
 def nvidia_driver() -> str | None:
-    """The version of NVIDIA's driver, where its own program prints it."""
+    """Return the version of NVIDIA's driver as nvidia-smi prints it, or None."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
@@ -105,7 +105,7 @@ def nvidia_driver() -> str | None:
 
 
 def processor() -> str:
-    """The processor's name, where the system has it."""
+    """Return the processor's name, or else its architecture."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.is_file() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

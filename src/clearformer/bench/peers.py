@@ -1,4 +1,4 @@
-"""Those we are measured against: where they are found, and one of our models as one of theirs."""
+"""The packages to compare with: how they are found, and our models converted to theirs."""
 
 import importlib.util
 import sys
@@ -23,16 +23,16 @@ from clearformer.model.feedforward import GELU
 from clearformer.model.positions import Learned
 from clearformer.training.store.state import weights_of
 
-FOLDERS = {"nanogpt": "train.py"}  # those in a checkout, known by this file; the others are packages
-DISTRIBUTIONS = {"llama_cpp": "llama-cpp-python"}  # packages that are installed by another name
+FOLDERS = {"nanogpt": "train.py"}  # peers in a checkout, recognised by this file; the others are packages
+DISTRIBUTIONS = {"llama_cpp": "llama-cpp-python"}  # packages that are installed under another name
 
 
 def asked_for(against: list[str] | None, known: tuple[str, ...]) -> dict[str, str | None]:
-    """The peers that take part, each with the folder it is in, where it is one: those given, all for [], none for None.
+    """Return the peers to compare with and their folders, if they have one: those given, all for [], none for None.
 
     Raises:
-        UserError: a name is not among those that this comparison knows, or a folder is given where none belongs, or
-            is not what it should be.
+        UserError: the comparison does not know a name, or a folder is given for a package, or a folder is not a
+            checkout of the peer.
     """
     if against is None:
         return {}
@@ -52,7 +52,7 @@ def asked_for(against: list[str] | None, known: tuple[str, ...]) -> dict[str, st
 
 
 def absence(name: str, folder: str | None = None) -> Absent | None:
-    """Why a peer cannot take part; None where it is at hand."""
+    """Return why a peer cannot take part; None if it can."""
     if name in FOLDERS:
         if folder is not None:
             return None
@@ -65,7 +65,7 @@ def absence(name: str, folder: str | None = None) -> Absent | None:
 
 
 def with_version(name: str) -> str:
-    """A package's name and version."""
+    """Return a package's name and version."""
     distribution = DISTRIBUTIONS.get(name, name)
     return f"{distribution} {metadata.version(distribution)}"
 
@@ -74,7 +74,7 @@ def with_version(name: str) -> str:
 
 
 def like_gpt2(config: ModelConfig) -> ModelConfig:
-    """A GPT-2 of a decoder's sizes, for a model that is none of transformers' architectures."""
+    """Return a GPT-2 of a decoder's sizes, to stand in for a model that transformers does not have."""
     return ModelConfig(
         vocab_size=config.vocab_size,
         d_model=config.d_model,
@@ -88,7 +88,7 @@ def like_gpt2(config: ModelConfig) -> ModelConfig:
 
 
 def in_transformers(model: Decoder) -> tuple[nn.Module, str]:
-    """Our model as transformers' own, with the same weights, and what of that does not hold (or nothing)."""
+    """Convert our model to transformers' with the same weights; if there is none, return a stand-in and a note."""
     try:
         fitted, note, weights = match_architecture(model.config), "", weights_of(model)
     except ConfigError as error:
@@ -105,7 +105,7 @@ def in_transformers(model: Decoder) -> tuple[nn.Module, str]:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """transformers without its progress bars and warnings."""
+    """Silence transformers' progress bars and warnings in the `with` block."""
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

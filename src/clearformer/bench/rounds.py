@@ -1,4 +1,4 @@
-"""A fair comparison on a noisy machine: in turn, A B A B, medians, and the ratio within each round."""
+"""Fair comparison on a noisy machine: alternate measurements (A B A B), medians, and ratios within each round."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ OURS = "clearformer"
 
 @dataclass(frozen=True)
 class Contender:
-    """One side: `measure` does the work once and returns its figure; `note` says what is not as on our side."""
+    """One side: `measure` does the work once and returns its figure; `note` names differences from our side."""
 
     name: str
     measure: Callable[[], float]
@@ -20,7 +20,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Absent:
-    """A side that could not take part, and what it wants."""
+    """A side that could not take part, and the reason."""
 
     name: str
     reason: str
@@ -28,7 +28,7 @@ class Absent:
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures that one side reached, one for each round."""
+    """The figures of one side, one for each round."""
 
     name: str
     values: list[float]
@@ -41,14 +41,14 @@ class Figures:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Some sides' figures; the first is ours.
+    """The figures of several sides; the first is ours.
 
     Attributes:
-        what: What was measured, with its sizes.
-        unit: Of the figures.
-        more_is_better: Whether they are rates, or times.
+        what: The measured work, with its sizes.
+        unit: The unit of the figures.
+        more_is_better: Whether the figures are rates instead of times.
         sides: Each side's figures, round by round.
-        absent: Who else was asked for.
+        absent: The peers that could not take part.
         facts: Other figures of the same rounds, by name.
     """
 
@@ -60,12 +60,12 @@ class Comparison:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def times_as_fast(self, other: Figures) -> float:
-        """How many times as fast the first side is as another: the median of the rounds' ratios."""
+        """Return how many times as fast the first side is as another: the median of the rounds' ratios."""
         pairs = zip(self.sides[0].values, other.values, strict=True)
         return statistics.median(a / b if self.more_is_better else b / a for a, b in pairs)
 
     def to_json(self) -> dict[str, Any]:
-        """All figures, for `json.dumps`."""
+        """Return all figures as plain values for `json.dumps`."""
         return {
             "what": self.what,
             "unit": self.unit,
@@ -87,12 +87,12 @@ class Comparison:
 def interleave(
     contenders: Sequence[Contender], rounds: int, on_figure: Callable[[str, float], None] = lambda *_: None
 ) -> list[Figures]:
-    """Every side once a round, in the same order, after one run of each that does not count.
+    """Measure every side once per round, in the same order, after one run of each that does not count.
 
     Args:
         contenders: The sides.
         rounds: How often each is measured.
-        on_figure: Called with each name and figure as it is found.
+        on_figure: Called with each name and figure as it is measured.
     """
     for contender in contenders:
         contender.measure()

@@ -1,4 +1,4 @@
-"""Tokenising: megabytes a second of byte-level BPE beside the libraries that others use, and of learning one."""
+"""Speed of byte-level BPE in encoding, decoding and training, compared with tokenizers and tiktoken."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ VOCAB_SIZE = 8000
 
 
 class Library(Protocol):
-    """A tokeniser of one vocabulary as a side of the comparison; not every one learns vocabularies."""
+    """A tokeniser as a side of the comparison; those that can train a vocabulary also have `learn`."""
 
     name: str
 
@@ -88,7 +88,7 @@ def bench_tokenizing(
     rounds: int,
     on_figure: Callable[[str, float], None] = lambda *_: None,
 ) -> list[Comparison]:
-    """Megabytes of UTF-8 a second: encoding a text in a vocabulary of its own, decoding it, learning the vocabulary.
+    """Compare encoding a text, decoding it and training its vocabulary, in megabytes of UTF-8 per second.
 
     Raises:
         UserError: a peer is unknown.

@@ -1,4 +1,4 @@
-"""Training: tokens a second of a run as it would be made, and of the same batches' worth in others' loops."""
+"""Speed of a run's training steps, compared with batches of the same size in the loops of other packages."""
 
 import pickle
 import re
@@ -49,17 +49,17 @@ def bench_training(
     limits: Limits,
     on_figure: Callable[[str, float], None] = lambda *_: None,
 ) -> Comparison:
-    """Tokens a second of training steps: batch, forward, backward, clipping, optimiser.
+    """Compare the tokens per second of training steps: batch, forward, backward, clipping, optimiser.
 
     Args:
-        config: The run; what it leaves open is decided as `train` decides it.
+        config: The run; settings left open are resolved as `train` resolves them.
         against: Peers, as `asked_for` takes them.
         rounds: How often each side is measured.
-        steps: Steps in each measurement, after a few that do not count; the median of them counts.
-        limits: The machine's, to set the figures against.
+        steps: Steps in each measurement, after a few that do not count; the figure is from their median.
+        limits: The machine's limits, to relate the figures to.
 
     Raises:
-        UserError: the run is no language model, or a peer is unknown.
+        UserError: the run is not a language model, or a peer is unknown.
     """
     if not config.train.objective.continues_prompts:
         raise UserError("bench train compares language models; take a preset of those, such as nanogpt-cpu")
@@ -90,7 +90,7 @@ def _sizes(model: ModelConfig) -> str:
 
 
 def _facts(ours: "_Ours", figures: Figures, limits: Limits) -> dict[str, Any]:
-    """Our share of the machine's rate, and the memory that our side takes."""
+    """Return our share of the machine's rate, and the memory that our side takes."""
     flops = count_flops(ours.config.model)
     per_token = flops.forward + flops.backward
     matrix_rate = getattr(limits, ours.config.train.dtype)
@@ -108,7 +108,7 @@ def _facts(ours: "_Ours", figures: Figures, limits: Limits) -> dict[str, Any]:
 
 
 def _memory(ours: "_Ours") -> dict[str, int]:
-    """The most memory that our side took on a GPU, and what `plan` expects; for a CPU the system reports none."""
+    """Return the peak memory of our side on a GPU and the one that `plan` expects; nothing for a CPU."""
     if ours.peak_bytes is None:
         return {}
     planned = training_memory(ours.config.model, ours.config.train, ours.device.type).peak
@@ -119,7 +119,7 @@ def _memory(ours: "_Ours") -> dict[str, int]:
 
 
 class _Ours:
-    """A run that is made ready as `train` makes it, and takes steps when asked."""
+    """A run that is set up as `train` sets it up, and takes steps on request."""
 
     def __init__(self, config: RunConfig, device: torch.device, scratch: Path) -> None:
         forget_peak(device)
@@ -132,7 +132,7 @@ class _Ours:
         start = time.perf_counter()
         self.training.prepare_steps()
         self.compile_seconds = time.perf_counter() - start if self.config.train.compile else 0.0
-        self.training.step()  # which makes the optimiser's state; nobody else has taken memory yet
+        self.training.step()  # creates the optimiser's state; no peer has taken memory yet
         self.peak_bytes = peak_of(device)
 
     @property
@@ -143,7 +143,7 @@ class _Ours:
         return self.tokens_per_step / _median_step(self.training.step, steps)
 
     def parts_of_batch(self, step: int) -> list[list[Tensor]]:
-        """The parts of a step's batch, inputs and targets [B T] each."""
+        """Return the parts of a step's batch, inputs and targets [B T] each."""
         return [
             self.training.train_step.micro_batch(step, part)
             for part in range(self.config.train.grad_accum_steps)
@@ -158,12 +158,12 @@ def forget_peak(device: torch.device) -> None:
 
 
 def peak_of(device: torch.device) -> int | None:
-    """The most bytes that tensors have taken on a GPU at once; None of another device."""
+    """Return the most bytes that tensors have taken on a GPU at once; None for any other device."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
 def _median_step(step: Callable[[], object], steps: int) -> float:
-    """The median seconds of some steps, after a few that do not count."""
+    """Return the median seconds of some steps, after a few that do not count."""
     times = []
     for _ in range(WARM_UP + steps):
         start = time.perf_counter()
@@ -177,7 +177,7 @@ def _median_step(step: Callable[[], object], steps: int) -> float:
 
 @dataclass(frozen=True)
 class _Match:
-    """The settings of a comparison: our run, the steps of a measurement, a folder for files, the peer's checkout."""
+    """The setup of a comparison: our run, the steps of a measurement, a scratch folder, the peer's checkout."""
 
     ours: _Ours
     steps: int
@@ -186,7 +186,7 @@ class _Match:
 
 
 class _PlainLoop:
-    """Another package's model in the loop that its users write: AdamW, clipping, the same batches and types."""
+    """Another package's model in the usual loop of its users: AdamW, clipping, the same batches and dtypes."""
 
     def __init__(
         self, ours: _Ours, model: nn.Module, logits_of: Callable[[nn.Module, Tensor], Tensor]
@@ -236,7 +236,7 @@ def _litgpt(match: _Match) -> list[Contender]:
 
 
 def _nanogpt(match: _Match) -> list[Contender]:
-    """Its train.py as it is, eager and compiled, on the tokens that our run reads."""
+    """Set up nanoGPT's unchanged train.py, eager and compiled, on the tokens that our run reads."""
     assert match.folder is not None
     data = write_for_nanogpt(match.ours.task, match.scratch / "nanogpt-data")
     settings = nanogpt_settings(match.ours.config, match.ours.device)
@@ -257,7 +257,7 @@ def _nanogpt(match: _Match) -> list[Contender]:
 
 
 def is_nanogpt(model: ModelConfig) -> bool:
-    """Whether a model is what nanoGPT makes of its sizes: a GPT-2, with biases or without."""
+    """Whether a model equals nanoGPT's model of the same sizes: a GPT-2, with biases or without."""
     biased = _is_biased(model)
     gelu = GELU(d_ff=getattr(model.ffn, "d_ff", None), bias=biased)
     plain = like_gpt2(model)
@@ -271,7 +271,7 @@ def _is_biased(model: ModelConfig) -> bool:
 
 
 def nanogpt_settings(config: RunConfig, device: torch.device) -> dict[str, Any]:
-    """Our run in the words of nanoGPT's train.py."""
+    """Translate our run's settings to those of nanoGPT's train.py."""
     model, train = config.model, config.train
     return {
         "device": device.type,
@@ -291,10 +291,10 @@ def nanogpt_settings(config: RunConfig, device: torch.device) -> dict[str, Any]:
 
 
 def write_for_nanogpt(task: NextTokenTask, folder: Path) -> Path:
-    """The first of our run's tokens where nanoGPT looks for them.
+    """Write the first tokens of our run where nanoGPT reads them.
 
     Raises:
-        UserError: there are more kinds of tokens than it has numbers for.
+        UserError: the vocabulary is larger than nanoGPT's 16-bit ids allow.
     """
     n_tokens = task.tokenizer.vocab_size
     if n_tokens > 2**16:
@@ -306,16 +306,16 @@ def write_for_nanogpt(task: NextTokenTask, folder: Path) -> Path:
     for name, split in (("train", splits["train"]), ("val", splits.get("val", splits["train"]))):
         tokens = split.read(0, min(len(split), TOKENS_FOR_NANOGPT))
         tokens.astype(np.uint16).tofile(folder / f"{name}.bin")
-    # It takes the size of the vocabulary from a pickle, or 50,304; this one is only ever read by it.
+    # nanoGPT takes the vocabulary's size from a pickle, or else 50,304; nothing else reads this file.
     (folder / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": n_tokens}))
     return folder
 
 
 def run_nanogpt(folder: Path, settings: dict[str, Any], *recipes: str) -> list[float]:
-    """The seconds of each step of nanoGPT's train.py, with settings laid over its own files of them.
+    """Run nanoGPT's train.py with settings laid over its config files `recipes`; return the seconds of each step.
 
     Raises:
-        UserError: it failed; the last line of what it said.
+        UserError: it failed; the message has the last line of its output.
     """
     command = [sys.executable, "train.py", *recipes, *(f"--{key}={value}" for key, value in settings.items())]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)

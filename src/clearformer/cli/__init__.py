@@ -1,6 +1,6 @@
-"""The command line: one file a command, imported only when that command is called.
+"""The command line: one file per command, imported only when that command is called.
 
-So `clearformer --help` answers at once, and torch is imported only by commands that compute.
+`clearformer --help` therefore answers at once, and only commands that compute import torch.
 """
 
 import sys
@@ -53,11 +53,11 @@ def usage() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns its exit status.
+    """Run one command and return its exit status.
 
-    0 done, or whoever read the output has seen enough (`| head`); 1 it failed; 2 the user's input is at fault; 130
-    and 143 interrupted, with everything so far kept. An error is one line; --debug shows the traceback
-    before it.
+    0: done, or the reader of the output has closed it (`| head`). 1: the command failed. 2: the user's input is at
+    fault. 130 and 143: interrupted, with everything so far saved. An error is reported in one line; --debug prints the
+    traceback before it.
     """
     call = Call(list(sys.argv[1:] if arguments is None else arguments))
     with standard_streams():
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
             return enough.exit_status
         except KeyboardInterrupt:
             return 130
-        except BaseException as error:  # pyo3's panics are no Exceptions
+        except BaseException as error:  # pyo3's panics do not derive from Exception
             return call.failed(error)
     return status
 
@@ -79,8 +79,8 @@ class Call:
     """One call of the command line.
 
     Attributes:
-        arguments: What was typed after the program's name.
-        debug: Whether tracebacks are shown.
+        arguments: The words after the program's name.
+        debug: Whether to print tracebacks.
     """
 
     def __init__(self, arguments: list[str]) -> None:
@@ -88,11 +88,11 @@ class Call:
         self.debug = False
 
     def enable_debug(self) -> None:
-        """Show tracebacks from now on."""
+        """Print tracebacks from now on."""
         self.debug = True
 
     def dispatch(self) -> int:
-        """Answer what needs no command, or import the command and hand it the rest."""
+        """Answer --help and --version, or run the named command with the remaining arguments."""
         arguments = self.arguments
         while arguments[:1] == ["--debug"]:
             self.enable_debug()
@@ -110,7 +110,7 @@ class Call:
         return self.run(arguments[0], arguments[1:])
 
     def run(self, name: str, arguments: list[str]) -> int:
-        """Call the typer app of one command's file."""
+        """Import one command's file and call its typer app."""
         if name not in COMMANDS:
             what = "option" if name.startswith("-") else "command"
             hint = did_you_mean(name, COMMANDS) or "; see clearformer --help"
@@ -121,7 +121,7 @@ class Call:
         return call(app, f"clearformer {name}", arguments, self.enable_debug)
 
     def failed(self, error: BaseException) -> int:
-        """Say in one line why a call ended; returns its exit status."""
+        """Print the error in one line and return its exit status."""
         import traceback
 
         from clearformer.cli.failures import describe_error

@@ -1,4 +1,4 @@
-"""How a command's typer app is called: with --debug beside its own options, and errors of usage in one line."""
+"""Calling a command's typer app: --debug and --import added to its options, usage errors in one line."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from typer.main import get_command
 from clearformer.cli.failures import UsageMistake
 from clearformer.errors import did_you_mean, nearest, shortened
 
-# Newer versions of typer bring a copy of click: its exceptions and classes are recognised by their names.
+# Newer versions of typer bundle their own copy of click, so its exceptions and classes are recognised by name.
 UsageError: Any = typer.BadParameter.__mro__[1]
 HELP = ["--help", "-h"]
 IMPORT = "Run this Python file first: it registers kinds of your own (may be given more than once)."
@@ -19,16 +19,16 @@ DEBUG = "Show where in the code an error came from."
 
 
 def call(app: typer.Typer, name: str, arguments: list[str], enable_debug: Callable[[], None]) -> int:
-    """Run a typer app; returns its exit status.
+    """Run a typer app and return its exit status.
 
     Args:
-        app: Of one command, or of a group of them.
-        name: How it was called, for help and messages.
-        arguments: What follows the name.
-        enable_debug: Called where --debug is among the options.
+        app: The app of one command, or of a group of commands.
+        name: The command as help and messages show it.
+        arguments: The words after the name.
+        enable_debug: Called if --debug is among the options.
 
     Raises:
-        UsageMistake: an option or argument is unknown, missing or has no value that it takes.
+        UsageMistake: an option or argument is unknown, missing or has a value that it does not take.
     """
     command = get_command(app)
     command.context_settings["help_option_names"] = HELP
@@ -48,7 +48,7 @@ def call(app: typer.Typer, name: str, arguments: list[str], enable_debug: Callab
 
 
 def add_common_options(command: Any, enable_debug: Callable[[], None]) -> None:
-    """Give a command --debug and --import, or each of a group's commands."""
+    """Add --debug and --import to a command, or to each command of a group."""
 
     def run_files(files: list[Path] | None) -> None:
         if files:
@@ -79,24 +79,24 @@ def add_common_options(command: Any, enable_debug: Callable[[], None]) -> None:
 
 
 def hide_types_of_arguments(command: Any) -> None:
-    """Let help show an argument by its metavar alone: `RUN` instead of `RUN <str>`."""
+    """Make help show only an argument's metavar: `RUN` instead of `RUN <str>`."""
     for param in command.params:
         if param.param_type_name == "argument":
             param.display_type_rich = lambda **_: None
 
 
 def commands_of(command: Any) -> Iterator[Any]:
-    """A command and, where it is a group, its commands."""
+    """Yield a command and, if it is a group, the commands in it."""
     yield command
     for inner in getattr(command, "commands", {}).values():
         yield from commands_of(inner)
 
 
-# --- errors of usage --------------------------------------------------------------------------------------
+# --- usage errors -----------------------------------------------------------------------------------------
 
 
 def check_known_command(command: Any, name: str, arguments: list[str]) -> None:
-    """Raise UsageMistake where a group is called with a command that it does not have."""
+    """Raise UsageMistake if a group is called without a command, or with one that it does not have."""
     known = getattr(command, "commands", None)
     if known is None or (arguments and (arguments[0].startswith("-") or arguments[0] in known)):
         return
@@ -109,7 +109,7 @@ def check_known_command(command: Any, name: str, arguments: list[str]) -> None:
 
 
 def usage_line(error: Any, name: str, command: Any, arguments: list[str]) -> str:
-    """Describe an error of usage: the command, what is wrong, and the way out."""
+    """Describe a usage error in one line: the command, what is wrong, and how to fix it."""
     context = error.ctx
     path = context.command_path if context else name
     match type(error).__name__:
@@ -128,7 +128,7 @@ def usage_line(error: Any, name: str, command: Any, arguments: list[str]) -> str
 
 
 def no_such_option(option: str, command: Any, arguments: list[str]) -> str:
-    """Which option there is not, and which was meant: another one, or a text that only looks like one."""
+    """Name the unknown option and suggest a similar one, or `--` for an argument that begins with a dash."""
     before_dashes = arguments[: arguments.index("--")] if "--" in arguments else arguments
     typed = next((each for each in before_dashes if each.startswith(option)), option).partition("=")[0]
     known = [each for param in command.params for each in (*param.opts, *param.secondary_opts)]
@@ -141,7 +141,7 @@ def no_such_option(option: str, command: Any, arguments: list[str]) -> str:
 
 
 def name_of(param: Any) -> str:
-    """An option or argument as a user writes it."""
+    """The name of an option or argument as a user writes it."""
     if param is None:
         return "an argument"
     if param.param_type_name == "argument":
@@ -150,8 +150,8 @@ def name_of(param: Any) -> str:
 
 
 def problem_of(error: Any) -> str:
-    """Why a value is none for an option."""
-    from pydantic import ValidationError  # here, because help needs no settings
+    """Explain why an option does not take a value."""
+    from pydantic import ValidationError  # imported here because --help does not need it
 
     from clearformer.config import short_problem
 
@@ -168,7 +168,7 @@ def problem_of(error: Any) -> str:
 
 
 def reworded(message: str, path: str) -> str:
-    """Another error of usage in our words."""
+    """Reword click's message for any other usage error."""
     if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL):
         return f"more arguments than it takes: {shortened(extra[1])}; see {path} --help"
     return message.rstrip(".")

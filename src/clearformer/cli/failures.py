@@ -1,18 +1,18 @@
-"""Errors as one line each: those that the user can mend, and defects of ours."""
+"""One line for every error: those that the user can fix, and defects of clearformer."""
 
 from clearformer.errors import ClearformerError, UserError, shortened
 
-LONGEST_LINE = 2000  # of a message; one that holds more holds somebody's data
+LONGEST_LINE = 2000  # characters of a message; a longer one holds somebody's data
 REPORT = "please report it with the output of the same command with --debug"
 NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
 
 
 class UsageMistake(UserError):
-    """Something that a command's options and arguments do not take; the message begins with the command."""
+    """A mistake in a command's options or arguments; the message begins with the command."""
 
 
 def describe_error(error: BaseException) -> tuple[str, int]:
-    """The line to print for an error, and the exit status."""
+    """Return the line to print for an error, and the exit status."""
     if isinstance(error, UsageMistake):
         return one_line(str(error)), error.exit_status
     status = error.exit_status if isinstance(error, ClearformerError) else 1
@@ -20,7 +20,7 @@ def describe_error(error: BaseException) -> tuple[str, int]:
 
 
 def reason(error: BaseException) -> str:
-    """The error's message; for an error that is not ours, a message made from it."""
+    """Return the message of a clearformer error, or make one from any other error."""
     if isinstance(error, ClearformerError):
         return str(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
@@ -37,14 +37,14 @@ def reason(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python, NumPy or torch found no memory for something."""
+    """Whether Python, NumPy or torch failed to allocate memory."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
 
 
 def one_line(text: str) -> str:
-    """A message on one line, with nothing in it that a terminal would obey."""
+    """Put a message on one line, with control characters escaped for the terminal's sake."""
     line = " ".join(part.strip() for part in text.splitlines())
     safe = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
     return shortened(safe, LONGEST_LINE)

@@ -1,7 +1,7 @@
-"""Imports that Python's garbage collector does not read.
+"""Imports without garbage collection.
 
-torch brings hundreds of thousands of objects that stay to the end. The collector would read them several times while
-they come, and again with every full round and at the exit.
+Importing torch creates hundreds of thousands of objects that live until the process ends. The collector would traverse
+them several times during the import, then in every full collection and at exit.
 """
 
 import gc
@@ -12,10 +12,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Let the collector rest while modules are imported in the `with` block, and pass over their objects from then on.
+    """Disable the collector while the `with` block imports modules, and exempt their objects from later collections.
 
-    Nothing is changed where torch is there already: what is left to import is little, and what the process holds is
-    not all of modules.
+    Does nothing if torch is already imported: little is left to import, and the process holds other objects than those
+    of modules.
     """
     if "torch" in sys.modules or not gc.isenabled():
         yield

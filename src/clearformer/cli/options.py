@@ -41,22 +41,22 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def was_given(context: typer.Context, name: str) -> bool:
-    """Whether an option was given, be it with its default's value.
+    """Whether an option was given, even with its default value.
 
-    Compared by name, because newer versions of typer bring a copy of click, whose members are not those of click.
+    Sources are compared by name, because newer versions of typer bundle a copy of click with an enum of its own.
     """
     source = context.get_parameter_source(name)
     return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
 def show_log() -> None:
-    """Show on standard error the library's log, such as its assumptions."""
+    """Show the library's log, such as the assumptions that it makes, on standard error."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
 
 
 @contextmanager
 def named_as_options(names: Collection[str]) -> Iterator[None]:
-    """Let what is wrong with a setting that an option gave bear the option's name: --top-p for top_p."""
+    """Name options instead of settings in errors about their values: --top-p for top_p."""
     try:
         yield
     except UserError as error:
@@ -69,7 +69,7 @@ def named_as_options(names: Collection[str]) -> Iterator[None]:
 
 
 def open_run(name: str, checkpoint: str = "latest", device: str = "auto", average: int = 1) -> "Run":
-    """A run by what the options of a command say."""
+    """Load a run; errors name the options of a command."""
     from clearformer.run import load
 
     with named_as_options(("checkpoint", "device", "average")):
@@ -77,7 +77,7 @@ def open_run(name: str, checkpoint: str = "latest", device: str = "auto", averag
 
 
 def check_dtype(name: str, known: Sequence[str] = MATRIX_DTYPES) -> None:
-    """Raise UserError where --dtype names no known type."""
+    """Raise UserError if --dtype names no known type."""
     if name not in known:
         raise UserError(
             f"--dtype takes {' or '.join(known)}; got {shortened(name)!r}{did_you_mean(name, known)}"
@@ -85,7 +85,7 @@ def check_dtype(name: str, known: Sequence[str] = MATRIX_DTYPES) -> None:
 
 
 def dtype_of(run: "Run", name: str | None) -> Any:
-    """The type of the matrix products: the named one, or the run's own."""
+    """Return the dtype of the matrix products: the named one, or the run's own."""
     import torch
 
     if name is None:
@@ -95,13 +95,13 @@ def dtype_of(run: "Run", name: str | None) -> Any:
 
 
 def check_not_empty(option: str, names: Sequence[str | None]) -> None:
-    """Raise UserError where one of the names of files, folders or runs is empty."""
+    """Raise UserError if one of the names of files, folders or runs is empty."""
     if "" in names:
         raise UserError(f"{option}: nothing is given as a name (is a variable of the shell unset?)")
 
 
 def check_utf8(option: str, text: str) -> None:
-    """Raise UserError where the bytes of an argument are no UTF-8."""
+    """Raise UserError if an argument is not valid UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""Standard input as text, or a file that a command names in its place; UTF-8 in every locale."""
+"""Reading standard input, or a file named in its place, as UTF-8 in every locale."""
 
 import sys
 from pathlib import Path
@@ -10,10 +10,10 @@ NAME = "standard input"
 
 
 def read_text() -> str:
-    """All of it, to the byte.
+    """Return all of standard input, with line ends and blanks unchanged.
 
     Raises:
-        DataError: it is no UTF-8; the line is named.
+        DataError: it is not UTF-8; the message names the line.
         UserError: it is closed.
     """
     from clearformer.data.reading import decoded_text
@@ -22,10 +22,10 @@ def read_text() -> str:
 
 
 def read_lines() -> list[str]:
-    """Its lines, without what ends them.
+    """Return the lines of standard input, without their line ends.
 
     Raises:
-        DataError: a line is no UTF-8 text.
+        DataError: a line is not UTF-8 text.
         UserError: it is closed.
     """
     from clearformer.data.reading import decoded_lines
@@ -34,10 +34,10 @@ def read_lines() -> list[str]:
 
 
 def lines_of(file: str) -> list[str]:
-    """The lines of a file, plain or gzip, or of standard input.
+    """Return the lines of a file, plain or gzip, or of standard input if `file` is "-".
 
     Raises:
-        DataError: it cannot be read, or a line is no UTF-8.
+        DataError: it cannot be read, or a line is not UTF-8.
     """
     from clearformer.data.reading import read_lines as lines_of_path
 
@@ -45,7 +45,7 @@ def lines_of(file: str) -> list[str]:
 
 
 def name_of(file: str) -> str:
-    """The name of the input in messages."""
+    """Return the input's name for messages."""
     return NAME if file == "-" else file
 
 

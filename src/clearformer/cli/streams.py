@@ -1,7 +1,7 @@
-"""The standard streams, so that none of them ends a command in a traceback.
+"""Standard streams that never end a command in a traceback.
 
-A stream that is closed is the null device. Standard error is for messages: what it cannot take is dropped, and the work
-goes on. Standard output is for results: one that cannot be written is an error, unless its reader has gone.
+A closed stream is replaced by the null device. Standard error carries messages: those that cannot be written are
+dropped, and the work goes on. Standard output carries results: a failed write is an error, unless the reader has left.
 """
 
 import codecs
@@ -18,17 +18,17 @@ from clearformer.errors import ClearformerError
 
 
 class OutputError(ClearformerError):
-    """Standard output cannot be written."""
+    """Writing to standard output failed."""
 
 
 class ReaderGone(ClearformerError):
-    """Nobody reads standard output any longer, as after `| head`."""
+    """The reader of standard output has closed it, as `| head` does."""
 
     exit_status = 0
 
 
 class Messages:
-    """Standard error, which takes what it can."""
+    """Standard error, wrapped to drop what cannot be written."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -54,10 +54,10 @@ class Messages:
 
 
 class Results(Messages):
-    """Standard output.
+    """Standard output, wrapped to report a failed write as an error of ours.
 
     Raises:
-        OutputError, ReaderGone: it cannot be written; at every call from then on, should one go unheard.
+        OutputError, ReaderGone: it cannot be written; raised again at every later call, in case one is swallowed.
     """
 
     _failure: ClearformerError | None = None
@@ -85,7 +85,7 @@ class Results(Messages):
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Streams that can be used inside the `with` block; what is left in them is written before its end."""
+    """Make the standard streams safe to use inside the `with` block, and flush them at its end."""
     open_closed()
     take_every_character()
     out, err = sys.stdout, sys.stderr
@@ -96,14 +96,14 @@ def standard_streams() -> Iterator[None]:
     finally:
         sys.stdout, sys.stderr = out, err
         for stream in (out, err):
-            Messages(stream).flush()  # or the interpreter finds what cannot be written at its exit
+            Messages(stream).flush()  # otherwise the interpreter reports the failed write at exit
 
 
 def take_every_character() -> None:
-    """Let standard output write what its encoding lacks.
+    """Make standard output accept every character.
 
-    ASCII says that no locale was set: UTF-8 takes its place, as all files are in. Another encoding was chosen, such
-    as that of a terminal: it stays, and what it lacks is written as `\\u1234`.
+    ASCII means that no locale was set: UTF-8, the encoding of all files, takes its place. Any other encoding was set on
+    purpose, such as a terminal's: it stays, and characters that it lacks are written as `\\u1234`.
     """
     stream = sys.stdout
     if not isinstance(stream, TextIOWrapper):
@@ -117,7 +117,7 @@ def take_every_character() -> None:
 
 @contextmanager
 def names_of_files(stream: TextIO) -> Iterator[None]:
-    """Let a stream take the names of files that are no UTF-8, as the bytes that they are."""
+    """Let a stream write file names that are not valid UTF-8 as their raw bytes."""
     if not isinstance(stream, TextIOWrapper) or stream.errors != "strict":
         yield
         return
@@ -130,8 +130,8 @@ def names_of_files(stream: TextIO) -> Iterator[None]:
 
 
 def open_closed() -> None:
-    """Open the null device in place of streams that the caller closed, before a file of ours gets their number."""
-    if sys.stdin is None:  # the commands that read it say that it is closed
+    """Open the null device for streams that the caller closed, so that no file of ours gets their descriptor."""
+    if sys.stdin is None:  # commands that read standard input report that it is closed
         os.open(os.devnull, os.O_RDONLY)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -139,8 +139,8 @@ def open_closed() -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Let the null device take what is left in a stream, and all that follows."""
-    with suppress(OSError, ValueError):  # in memory, it has no descriptor
+    """Redirect a stream, with its buffered content, to the null device."""
+    with suppress(OSError, ValueError):  # a stream in memory has no descriptor
         null = os.open(os.devnull, os.O_WRONLY)
         try:
             os.dup2(null, stream.fileno())

@@ -1,22 +1,22 @@
-"""Tables, lists and paragraphs as wide as the terminal, in which no number is cut."""
+"""Tables, lists and paragraphs that fit the terminal without cutting a number."""
 
 import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
 
 GAP = "   "
-LEAST_BESIDE = 60  # columns; in a narrower terminal, a list's explanations stand below its names
+LEAST_BESIDE = 60  # columns; in a narrower terminal, explanations go below the names instead of next to them
 
 
 def terminal_width() -> int | None:
-    """The terminal's columns, or $COLUMNS; None where the output goes elsewhere and may be as wide as it is."""
+    """Return the terminal's columns, or $COLUMNS; None if the output goes elsewhere and may have any width."""
     return shutil.get_terminal_size((0, 0)).columns or None
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], n_left: int = 1) -> str:
-    """Columns under their heads, the first `n_left` to the left and the others, numbers, to the right.
+    """Format rows as columns under their heads: the first `n_left` are left-aligned, the rest, numbers, right-aligned.
 
-    Where that is wider than the terminal, each row is a list of its own.
+    If the table is wider than the terminal, each row becomes a list.
     """
     cells = [list(heads), *map(list, rows)]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
@@ -38,7 +38,7 @@ def _as_list(heads: Sequence[str], row: Sequence[str]) -> str:
 
 
 def paragraph(text: str) -> str:
-    """A text broken between words, where there is a terminal."""
+    """Wrap a text between words to the terminal's width; without a terminal, leave it as it is."""
     limit = terminal_width()
     if limit is None:
         return text
@@ -46,7 +46,7 @@ def paragraph(text: str) -> str:
 
 
 def definitions(pairs: Sequence[tuple[str, str]]) -> str:
-    """Names, and beside each what it is."""
+    """Format names with their explanations next to them, or below them in a narrow terminal."""
     limit, indent = terminal_width(), max(len(name) for name, _ in pairs) + 2
     if limit is None:
         return "\n".join(f"{name:{indent}}{about}" for name, about in pairs)

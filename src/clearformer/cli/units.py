@@ -1,10 +1,10 @@
-"""Sizes, rates and times as text, in the unit that suits them."""
+"""Formatting of sizes, rates and times in a fitting unit."""
 
 import math
 
 
 def readable_bytes(n_bytes: int) -> str:
-    """Bytes in the unit that leaves one to three digits before the point."""
+    """Format bytes in the largest binary unit that leaves a number of at least 1."""
     size, units = float(n_bytes), ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
     while size >= 1024 and len(units) > 1:
         size /= 1024
@@ -13,19 +13,19 @@ def readable_bytes(n_bytes: int) -> str:
 
 
 def readable_rate(flops_per_second: float) -> str:
-    """A rate in GFLOP/s or TFLOP/s."""
+    """Format a rate in GFLOP/s or TFLOP/s."""
     if flops_per_second >= 1e12:
         return f"{flops_per_second / 1e12:,.1f} TFLOP/s"
     return f"{flops_per_second / 1e9:,.0f} GFLOP/s"
 
 
 def readable_number(number: float) -> str:
-    """Three or four digits, with commas where there are many."""
+    """Format a number with three digits, or from 1,000 on as a whole number with commas."""
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
 
 def readable_seconds(seconds: float) -> str:
-    """A length of time to two digits or more, in the unit that suits it."""
+    """Format a duration with two digits or more, in a fitting unit."""
     units = (
         ("ms", 1e-3, 1),
         ("s", 1, 120),

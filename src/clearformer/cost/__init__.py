@@ -1,7 +1,7 @@
-"""Costs of a configuration: parameters, FLOPs, bytes, each by formula and as measured on the model itself.
+"""Costs of a configuration: parameters, FLOPs and bytes, each by formula and as measured on the model itself.
 
-The two ways know nothing of each other, and the tests hold them equal for every kind of every slot. `slots.py` is where
-each kind answers for itself.
+The two are independent of each other, and the tests check that they agree for every kind of every slot. `slots.py` has
+each kind's formulas.
 """
 
 from clearformer.cost.activations import analytic_activations

@@ -1,4 +1,4 @@
-"""Bytes that the forward pass leaves for the backward pass, from the configuration's arithmetic alone."""
+"""Bytes that the forward pass keeps for the backward pass, computed from the configuration alone."""
 
 from clearformer.cost.parameters import COMPONENTS, all_norms, head_matrix
 from clearformer.cost.slots import FLOAT_BYTES, attention_floats, ffn_floats, norm_floats, position_bytes
@@ -8,16 +8,16 @@ from clearformer.model.relative_positions import Relative
 
 
 def analytic_activations(config: ModelConfig, batch_size: int, seq_len: int) -> dict[str, int]:
-    """Bytes kept from the forward pass for the backward pass, the next-token loss included, by component.
+    """Return the bytes that the forward pass keeps for the backward pass, by component, next-token loss included.
 
-    In float32, without dropout, with fused attention as torch's CPU kernels do it. A module keeps what its
-    gradient needs: a matrix its input, a norm its input and its statistics, attention q, k, v, its result and one
-    sum a head, an activation function its input or its result.
+    This is in float32, without dropout, with fused attention as in torch's CPU kernels. A module keeps what its
+    gradient needs: a matrix its input, a norm its input and statistics, attention q, k, v, its result and one sum per
+    head, an activation function its input or its result.
 
     Raises:
-        ConfigError: the vocabulary's size is not set, or there is no formula here: of linear attention, a window
-            within the text, relative positions, parallel sub-layers (which keep one input for both), and the
-            families other than decoders.
+        ConfigError: the vocabulary's size is not set, or there is no formula: for linear attention, a window shorter
+            than the sequence, relative positions, parallel sub-layers (which share one input), and families other
+            than decoders.
     """
     if config.family != "decoder" or config.parallel or isinstance(config.position, Relative):
         raise ConfigError(

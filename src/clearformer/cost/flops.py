@@ -1,11 +1,11 @@
-"""FLOPs by component: from the configuration's arithmetic alone, and counted while the model runs.
+"""FLOPs by component: computed from the configuration alone, and counted while the model runs.
 
-A multiply-add is 2 FLOPs. Only matrix products count: embeddings are looked up, which is 0, and what norms, activations
-and softmax do is small beside the products. The backward pass forms two products for each of the forward pass (one for
+A multiply-add is 2 FLOPs. Only matrix products count: embeddings are looked up, which costs 0, and norms, activations
+and softmax are small compared to the products. The backward pass has two products for each of the forward pass (one for
 the input's gradient, one for the weight's), so it counts twice. Attention counts all T x T scores, causal or not, as
-the literature does; a kernel that skips what lies above the diagonal does about half. Of a window over a long text and
-of linear attention it counts what their blocks and chunks form. With N weights in matrices full attention takes
-6 N + 12 L T d a token, forward and backward (Kaplan et al. 2020, 2.1; Chowdhery et al. 2022, appendix B).
+the literature does; a kernel that skips those above the diagonal does about half. A window over a long sequence and
+linear attention count the products of their blocks and chunks. With N weights in matrices, full attention takes
+6 N + 12 L T d per token, forward and backward (Kaplan et al. 2020, 2.1; Chowdhery et al. 2022, appendix B).
 
 Letters: T positions, L layers, d d_model.
 """
@@ -44,14 +44,14 @@ class Flops:
 
     @property
     def total(self) -> int:
-        """Of all components, forward and backward."""
+        """The sum over all components, forward and backward."""
         return sum(self.forward.values()) + sum(self.backward.values())
 
 
 def analytic_flops(config: ModelConfig, seq_len: int) -> Flops:
-    """FLOPs of one text of T tokens, from the configuration's arithmetic alone; divide by T for those of a token.
+    """Return the FLOPs of one sequence of T tokens, computed from the configuration alone; divide by T for one token.
 
-    Of an encoder-decoder, those of a pair of texts of T tokens each. A classifier's head reads one vector a text.
+    For an encoder-decoder, source and target have T tokens each. A classifier's head reads one vector per sequence.
 
     Raises:
         ConfigError: the vocabulary's size is not set.
@@ -68,7 +68,7 @@ def analytic_flops(config: ModelConfig, seq_len: int) -> Flops:
 
 
 def _all_mixing(config: ModelConfig, seq_len: int) -> int:
-    """Multiply-adds that mix positions in all attention sub-layers; whether they are causal depends on the stack."""
+    """Return the multiply-adds that mix positions, of all attention sub-layers; only decoder stacks are causal."""
 
     def of(causal: bool, cross: bool = False) -> int:
         return mixing(config.attention, config, Reading(seq_len, causal, cross))
@@ -86,12 +86,12 @@ def _multiply_adds(matrices: list[Matrix], n_tokens: int) -> int:
 
 
 def measured_flops(model: Transformer, seq_len: int) -> Flops:
-    """FLOPs of one text of T tokens, counted while the model runs on the meta device.
+    """Count the FLOPs of one sequence of T tokens while the model runs on the meta device.
 
-    Each kind of sub-layer is counted by itself, once, on what the first one read in the model, for those of all layers
-    are alike; the head is what they leave of the whole (a tied head is no module of its own). The backward pass is at
-    most twice the forward pass: a product whose operand needs no gradient is not formed (the constant scores of `mean`,
-    the empty sums that linear attention begins with).
+    The layers are alike, so each kind of sub-layer is counted once, with the first one's inputs. The head's count is
+    the total minus the sub-layers' (a tied head is no module of its own). The backward pass is at most twice the
+    forward pass: products whose operand needs no gradient are skipped (the constant scores of `mean`, the empty sums
+    with which linear attention starts).
     """
     flops = Flops(dict.fromkeys(COMPONENTS, 0), dict.fromkeys(COMPONENTS, 0))
     tokens = torch.zeros(1, seq_len, dtype=torch.long, device="meta")
@@ -112,7 +112,7 @@ def measured_flops(model: Transformer, seq_len: int) -> Flops:
 
 @contextmanager
 def _noted_sub_layers(model: nn.Module) -> Iterator[dict[str, list[tuple[nn.Module, list[Any]]]]]:
-    """The sub-layers that run inside the `with` block and what they read, by stack and name: `blocks.attn`."""
+    """Record the sub-layers that run in the `with` block and their inputs, by stack and name: `blocks.attn`."""
     runs: dict[str, list[tuple[nn.Module, list[Any]]]] = {}
 
     def note(kind: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -133,7 +133,7 @@ def _leaf(value: Any) -> Any:
 
 
 def _run_and_count(module: nn.Module, inputs: list[Any]) -> tuple[int, int]:
-    """FLOPs of the forward and of the backward pass."""
+    """Return the FLOPs of the forward pass and of the backward pass."""
     from torch.utils.flop_counter import FlopCounterMode  # takes a third of a second to import
 
     with FlopCounterMode(display=False) as counter:

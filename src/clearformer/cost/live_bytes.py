@@ -1,4 +1,4 @@
-"""Bytes of tensors that are alive at once, as measured."""
+"""Measuring the bytes of the tensors that are alive at once."""
 
 import weakref
 from contextlib import AbstractContextManager, nullcontext
@@ -11,10 +11,10 @@ from torch.utils._pytree import tree_iter
 
 
 class LiveBytes(TorchDispatchMode):
-    """Follows, inside a `with` block, how many bytes of tensors made there are alive (`now`, and `peak` at most).
+    """Counts the live bytes of tensors created in a `with` block: `now`, and their maximum `peak`.
 
-    Under `tensors_without_memory` the tensors have no memory, and the bytes are those that real ones would have: so a
-    model of any size can be measured, its gradients and whatever autograd keeps included.
+    Under `tensors_without_memory` the tensors have no memory, and the bytes are those of real ones. So a model of any
+    size can be measured, including its gradients and the tensors that autograd keeps.
     """
 
     def __init__(self) -> None:
@@ -44,10 +44,10 @@ class LiveBytes(TorchDispatchMode):
 
 
 def tensors_without_memory() -> AbstractContextManager[Any]:
-    """A block whose new tensors have sizes and types but no memory, on the device that they are asked for.
+    """Return a context in which new tensors have shapes, dtypes and a device, but no memory.
 
-    Where torch has no such mode any more the tensors are real: the same bytes are counted, and used. The meta device,
-    which is public, does not serve: kernels are chosen by a tensor's device, and other kernels keep other bytes.
+    If torch no longer has this private mode, the tensors are real: the same bytes are counted, but also used. The
+    public meta device will not do: torch chooses kernels by a tensor's device, and other kernels keep other bytes.
     """
     try:
         from torch._subclasses.fake_tensor import FakeTensorMode  # takes half a second to import

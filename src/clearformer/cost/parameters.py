@@ -1,4 +1,4 @@
-"""Parameters by component: from the configuration's arithmetic alone, and counted in the built model.
+"""Parameters by component: computed from the configuration alone, and counted in the built model.
 
 Letters: D d_model, L layers, V vocabulary.
 """
@@ -18,29 +18,29 @@ COMPONENTS: tuple[str, ...] = ("embedding", "position", "attention", "ffn", "nor
 
 
 def n_attentions(config: ModelConfig) -> int:
-    """The attention sub-layers of all blocks: one in each, and cross-attention in an encoder-decoder's decoder."""
+    """Return the number of attention sub-layers, cross-attention in an encoder-decoder's decoder included."""
     if config.family == "encoder-decoder":
         return config.n_layers + 2 * config.decoder_layers
     return config.n_layers
 
 
 def n_ffns(config: ModelConfig) -> int:
-    """The feed-forward networks of all blocks."""
+    """Return the number of feed-forward networks."""
     return config.n_layers + (config.decoder_layers if config.family == "encoder-decoder" else 0)
 
 
 def attention_matrices(config: ModelConfig) -> list[Matrix]:
-    """The matrices of one attention sub-layer."""
+    """Return the matrices of one attention sub-layer."""
     return matrices(config.attention, config.d_model)
 
 
 def ffn_matrices(config: ModelConfig) -> list[Matrix]:
-    """The matrices of one block's feed-forward network."""
+    """Return the matrices of one block's feed-forward network."""
     return matrices(config.ffn, config.d_model)
 
 
 def embedding_size(config: ModelConfig) -> int:
-    """Numbers in the embeddings of the tokens.
+    """Return the number of elements of the token embeddings.
 
     Raises:
         ConfigError: the vocabulary's size is not set.
@@ -53,12 +53,12 @@ def embedding_size(config: ModelConfig) -> int:
 
 
 def head_matrix(config: ModelConfig) -> Matrix:
-    """The matrix from the residual stream to the logits, which is the embedding's where they are tied."""
+    """Return the matrix from the residual stream to the logits (the embedding matrix where they are tied)."""
     return Matrix(config.d_model, embedding_size(config) // config.d_model, config.head_bias)
 
 
 def head_matrices(config: ModelConfig) -> list[Matrix]:
-    """The matrices behind the last norm, of a masked-token head or of a classifier too."""
+    """Return the matrices after the final norm, including those of a masked-token head or a classifier."""
     d = config.d_model
     if config.n_classes is not None:
         pooler = [Matrix(d, d, bias=True)] if config.pooling == "first" else []
@@ -73,7 +73,7 @@ def is_tied(config: ModelConfig) -> bool:
 
 
 def all_norms(config: ModelConfig) -> Iterator[tuple[Norm, int, int]]:
-    """Every norm of the model, the size of what it normalises, and how often it does so for each token."""
+    """Yield every norm of the model, the size of the vectors that it normalises, and their number per token."""
     d = config.d_model
     for wanted in (config.embedding_norm, config.final_norm) * config.n_stacks:
         if wanted:
@@ -97,7 +97,7 @@ def all_norms(config: ModelConfig) -> Iterator[tuple[Norm, int, int]]:
 
 
 def analytic_matrices(config: ModelConfig) -> dict[str, int]:
-    """Parameters by component, leaving out biases and norms.
+    """Return the parameters by component, without biases and norms.
 
     For the model of lecture 000, section 5.4, this is 2 V d + 11 L d².
 
@@ -116,7 +116,7 @@ def analytic_matrices(config: ModelConfig) -> dict[str, int]:
 
 
 def analytic_parameters(config: ModelConfig) -> dict[str, int]:
-    """Parameters by component, from the configuration's arithmetic alone.
+    """Return the parameters by component, computed from the configuration alone.
 
     Raises:
         ConfigError: the vocabulary's size is not set.
@@ -146,11 +146,11 @@ COMPONENT_OF = {
     "pooler": "head",
     "classifier": "head",
 }
-"""The component of a parameter, by the first of these names on its path."""
+"""The component of a parameter, by the first of these names in its path."""
 
 
 def measured_parameters(model: nn.Module) -> dict[str, int]:
-    """Parameters by component, counted in the built model (on any device, the meta device too)."""
+    """Count the parameters of a built model by component (on any device, the meta device too)."""
     counted = dict.fromkeys(COMPONENTS, 0)
     for path, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):

@@ -1,4 +1,4 @@
-"""The rate at which devices form matrix products: from datasheets, and measured on this machine."""
+"""The rate at which devices compute matrix products: from datasheets, and measured on this machine."""
 
 import re
 import time
@@ -16,16 +16,16 @@ class Device:
     """A device of the table.
 
     Attributes:
-        torch_name: A pattern of the name that torch gives it (which leaves out parts of a device, and others).
-        peak: FLOP/s of matrix products by their type, the fastest first: dense (no sparsity), summed in float32;
-            those of float32 without TF32, which torch leaves off.
+        torch_name: A pattern of torch's whole name for the device (partitions of it and other devices do not match).
+        peak: FLOP/s of matrix products by dtype, the fastest first: dense (no sparsity), accumulated in float32;
+            float32 is without TF32, which torch leaves off.
     """
 
     torch_name: str
     peak: dict[str, float]
 
 
-# The makers' datasheets: NVIDIA H100, H200, A100, L4, T4 and V100 Tensor Core GPU datasheets; NVIDIA Ada GPU
+# From the makers' datasheets: NVIDIA H100, H200, A100, L4, T4 and V100 Tensor Core GPU datasheets; NVIDIA Ada GPU
 # architecture whitepaper, appendix A (RTX 4090). Where a sheet gives only a figure with sparsity, half of it. T4
 # and V100 have no bfloat16 units: their 65e12 and 125e12 are for float16, which no run here uses.
 DEVICES = {
@@ -39,9 +39,9 @@ DEVICES = {
     "v100": Device(r"Tesla V100-SXM2-\d+GB", {"float32": 15.7e12}),
 }
 
-# The part of a rate that training is assumed to reach. Of a datasheet's peak, large models reach 0.2 to 0.46
-# (Chowdhery et al. 2022, table 3) and small ones less, for their products are too small to fill the device; of what
-# large products reach on a machine, small models reached 0.4 to 0.8 on a CPU.
+# The fraction of a rate that training is assumed to reach. Of a datasheet's peak, large models reach 0.2 to 0.46
+# (Chowdhery et al. 2022, table 3) and small ones less, because their products are too small to fill the device. Of the
+# measured rate of large products, small models reached 0.4 to 0.8 on a CPU.
 DATASHEET_UTILISATION = 0.4
 MEASURED_UTILISATION = 0.6
 MEASURED_FOR = 1.0  # seconds
@@ -49,15 +49,15 @@ MEASURED_FOR = 1.0  # seconds
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast a device forms matrix products, and the part of it that training is assumed to reach.
+    """A device's rate of matrix products, and the fraction of it that training is assumed to reach.
 
     Attributes:
-        device: Its name.
-        dtype: The type of the products.
+        device: The device's name.
+        dtype: The dtype of the products.
         flops_per_second: FLOP/s.
-        source: Where that is from.
-        utilisation: The part of it that training is assumed to reach.
-        spread: The median time of the measured products over that of the fastest tenth; 1 on a steady machine.
+        source: Where the rate is from.
+        utilisation: The fraction of the rate that training is assumed to reach.
+        spread: The median time of the measured products divided by their 0.1 quantile; 1 on a steady machine.
     """
 
     device: str
@@ -69,15 +69,15 @@ class Rate:
 
     @property
     def is_uneven(self) -> bool:
-        """Whether other work slowed the machine down while it was measured: what follows from the rate is doubtful."""
+        """Whether other work slowed the machine down during the measurement, so that the rate is unreliable."""
         return self.spread > STEADY_SPREAD
 
 
 def named_rate(name: str, dtype: str) -> Rate:
-    """The datasheet's rate of a named device; of its fastest type where `dtype` is `auto`.
+    """Return the datasheet's rate of a named device; for its fastest dtype where `dtype` is `auto`.
 
     Raises:
-        ConfigError: there is no such device here, or it has no products of that type.
+        ConfigError: the device is not in the table, or has no rate for the dtype.
     """
     if name not in DEVICES:
         known = ", ".join(DEVICES)
@@ -93,7 +93,7 @@ def named_rate(name: str, dtype: str) -> Rate:
 
 
 def peak_rate(device: torch.device, dtype: str) -> float | None:
-    """The datasheet's rate of the device at hand, in FLOP/s; None where it is not in the table."""
+    """Return the datasheet's rate of this device, in FLOP/s; None if it is not in the table."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
@@ -104,10 +104,9 @@ def peak_rate(device: torch.device, dtype: str) -> float | None:
 def measured_rate(
     dtype: str, device: torch.device, seconds: float | None = None, quantile: float = 0.5
 ) -> Rate:
-    """The rate of products of large random matrices on this machine, by the median time or another quantile.
+    """Measure the rate of products of large matrices on this machine, by the median time or another quantile.
 
-    Takes about `seconds`, or `MEASURED_FOR` where they are not given. Random numbers, because a GPU multiplies zeros
-    faster.
+    It takes about `seconds`, by default `MEASURED_FOR`. The numbers are random, because a GPU multiplies zeros faster.
     """
     size = 8192 if device.type == "cuda" else 1024
     a, b = (torch.randn(size, size, device=device).to(getattr(torch, dtype)) for _ in range(2))
@@ -129,8 +128,8 @@ def _quantile(times: list[float], part: float) -> float:
 
 
 def mfu(flops_per_token: float, tokens_per_second: float, peak: float | None) -> float | None:
-    """Model FLOPs utilisation: the part of a device's peak spent on the model's own products, forward and backward.
+    """Return the model FLOPs utilisation (Chowdhery et al. 2022, appendix B); None if the peak is not known.
 
-    None where the peak is not known (Chowdhery et al. 2022, appendix B).
+    It is the fraction of a device's peak spent on the model's own products, forward and backward.
     """
     return None if peak is None else flops_per_token * tokens_per_second / peak

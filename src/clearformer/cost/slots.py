@@ -1,6 +1,6 @@
-"""Each kind's own costs: a function for each question, and under it the answer of each kind.
+"""The costs of each kind: one function per quantity, followed by the formula of each kind.
 
-A kind that has none (one of your own) is refused in one line; `measured_parameters` and `measured_flops` need none.
+A user-defined kind without a formula raises NoFormulaError; `measured_parameters` and `measured_flops` need none.
 
 Letters: T positions, S keys, D d_model, F d_ff.
 """
@@ -30,10 +30,10 @@ INDEX_BYTES = 8
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix that every token's vector is multiplied by, and its bias.
+    """A matrix by which every token's vector is multiplied, and its bias.
 
     Attributes:
-        uses: How often each token is multiplied by it.
+        uses: The number of times that each token is multiplied by it.
     """
 
     n_in: int
@@ -52,10 +52,10 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Reading:
-    """How an attention sub-layer reads a text of T positions.
+    """How an attention sub-layer reads a sequence of T positions.
 
     Attributes:
-        cross: Whether it is another text than the one that reads.
+        cross: Whether this is cross-attention.
     """
 
     n_positions: int
@@ -64,11 +64,11 @@ class Reading:
 
 
 class NoFormulaError(ConfigError):
-    """A kind of one's own has not answered a question of this file."""
+    """Raised where a user-defined kind has no formula for a quantity."""
 
 
 def no_formula(question: str, spec: Any) -> NoReturn:
-    """Raise NoFormulaError of a kind."""
+    """Raise NoFormulaError for a kind."""
     kind = getattr(spec, "kind", spec)
     raise NoFormulaError(
         f"{question} of {kind!r} is not known by formula: add an answer in clearformer.cost.slots"
@@ -76,7 +76,7 @@ def no_formula(question: str, spec: Any) -> NoReturn:
 
 
 def if_known(formula: Callable[..., Known], *arguments: Any) -> Known | None:
-    """The result of a formula; None where a kind of one's own has none."""
+    """Return the result of a formula; None where a user-defined kind has none."""
     try:
         return formula(*arguments)
     except NoFormulaError:
@@ -88,7 +88,7 @@ def if_known(formula: Callable[..., Known], *arguments: Any) -> Known | None:
 
 @singledispatch
 def matrices(spec: Spec | None, d_model: int) -> list[Matrix]:
-    """The matrices of an attention or feed-forward sub-layer."""
+    """Return the matrices of an attention or feed-forward sub-layer."""
     no_formula("the size", spec)
 
 
@@ -131,12 +131,12 @@ def _(spec: SwiGLU | GEGLU, d_model: int) -> list[Matrix]:
     return [Matrix(d_model, d_ff, spec.bias)] * 2 + [Matrix(d_ff, d_model, spec.bias)]
 
 
-# --- multiply-adds that mix the positions of one text in one sub-layer --------------------------------------
+# --- multiply-adds that mix the positions of one sequence in one sub-layer ----------------------------------
 
 
 @singledispatch
 def mixing(spec: Spec, config: ModelConfig, reading: Reading) -> int:
-    """Multiply-adds of the scores, and of the values that they weigh."""
+    """Return the multiply-adds of the scores and of the weighted sums of values."""
     no_formula("the mixing", spec)
 
 
@@ -147,7 +147,7 @@ def _(spec: Last, config: ModelConfig, reading: Reading) -> int:
 
 @mixing.register
 def _(spec: Mean, config: ModelConfig, reading: Reading) -> int:
-    return reading.n_positions**2 * (1 + config.d_model)  # its queries and keys are a single 0
+    return reading.n_positions**2 * (1 + config.d_model)  # its queries and keys have one dimension
 
 
 @mixing.register(Dot)
@@ -160,7 +160,7 @@ def _(spec: Dot | Shared, config: ModelConfig, reading: Reading) -> int:
 @mixing.register
 def _(spec: MultiHead, config: ModelConfig, reading: Reading) -> int:
     n_heads, d_head = spec.heads(config.d_model)
-    # Cross-attention has no window: two texts' positions have no distance. With a bias all scores are formed.
+    # Cross-attention has no window: there are no distances between two sequences. With a bias all scores are computed.
     in_blocks = not reading.cross and not adds_bias(config.position)
     blocks = WindowBlocks.of(reading.n_positions, spec.window, reading.causal) if in_blocks else None
     n_pairs = reading.n_positions**2 if blocks is None else blocks.n_pairs
@@ -170,7 +170,7 @@ def _(spec: MultiHead, config: ModelConfig, reading: Reading) -> int:
 @mixing.register
 def _(spec: Linear, config: ModelConfig, reading: Reading) -> int:
     n_heads, d_head = spec.heads(config.d_model)
-    sums = 2 * d_head**2 + d_head  # k^T v, and the sums to divide by
+    sums = 2 * d_head**2 + d_head  # k^T v, its product with q, and the sums to divide by
     if not reading.causal:
         return reading.n_positions * n_heads * sums
     n_chunks, chunk = linear_chunks(reading.n_positions)
@@ -183,7 +183,7 @@ def _(spec: Linear, config: ModelConfig, reading: Reading) -> int:
 
 @singledispatch
 def norm_parameters(spec: Spec, size: int) -> int:
-    """Parameters of a norm of so many numbers."""
+    """Return the number of parameters of a norm of vectors of `size` numbers."""
     no_formula("the size", spec)
 
 
@@ -204,7 +204,7 @@ def _(spec: RMSNorm, size: int) -> int:
 
 @singledispatch
 def position_parameters(spec: Spec, config: ModelConfig) -> int:
-    """Parameters of the positions of one stack."""
+    """Return the number of parameters of one stack's positions."""
     no_formula("the size", spec)
 
 
@@ -228,7 +228,7 @@ def _(spec: Relative, config: ModelConfig) -> int:
 
 @singledispatch
 def adds_bias(spec: Spec) -> bool:
-    """Whether positions add to the scores."""
+    """Whether the positions add a bias to the scores."""
     return False
 
 
@@ -243,7 +243,7 @@ def _(spec: Spec) -> bool:
 
 @singledispatch
 def attention_floats(spec: Spec, config: ModelConfig, seq_len: int) -> int:
-    """Floats a token that one sub-layer keeps: input, q, k and v where they are made, the result, the rows' sums."""
+    """Return the floats per token that one sub-layer keeps: input, q, k, v if computed, result and softmax sums."""
     no_formula("the memory", spec)
 
 
@@ -254,7 +254,7 @@ def _(spec: Last, config: ModelConfig, seq_len: int) -> int:
 
 @attention_floats.register
 def _(spec: Mean, config: ModelConfig, seq_len: int) -> int:
-    return seq_len  # no fused kernel, so its weights are kept; but nothing for the scores, which are constant
+    return seq_len  # the weights, as it has no fused kernel; nothing for the scores, which are constant
 
 
 @attention_floats.register
@@ -292,7 +292,7 @@ def _with_result(spec: Dot | Shared | MultiHead, config: ModelConfig, made: int)
 
 @singledispatch
 def ffn_floats(spec: Spec, d_model: int) -> int:
-    """Floats a token that one feed-forward sub-layer keeps."""
+    """Return the floats per token that one feed-forward sub-layer keeps."""
     no_formula("the memory", spec)
 
 
@@ -303,7 +303,7 @@ def _(spec: NoFeedForward, d_model: int) -> int:
 
 @ffn_floats.register
 def _(spec: ReLU, d_model: int) -> int:
-    return d_model + spec.width(d_model)  # its gradient needs its result, which the next matrix keeps as well
+    return d_model + spec.width(d_model)  # its gradient needs its result, which the next matrix keeps too
 
 
 @ffn_floats.register(GELU)
@@ -322,7 +322,7 @@ def _(spec: SwiGLU | GEGLU, d_model: int) -> int:
 
 @singledispatch
 def norm_floats(spec: Spec, size: int) -> int:
-    """Floats that a norm of so many numbers keeps."""
+    """Return the floats that a norm of a vector of `size` numbers keeps."""
     no_formula("the memory", spec)
 
 
@@ -343,7 +343,7 @@ def _(spec: RMSNorm, size: int) -> int:
 
 @singledispatch
 def position_bytes(spec: Spec, config: ModelConfig, seq_len: int) -> int:
-    """Bytes that positions keep, whatever the batch."""
+    """Return the bytes that positions keep, which do not depend on the batch size."""
     return 0
 
 

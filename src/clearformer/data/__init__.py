@@ -1,4 +1,4 @@
-"""Texts, pairs of texts and labelled texts to batches of tokens: sources, splits, files and order. No torch."""
+"""From texts, pairs and labelled texts to batches of tokens: sources, splits, files and order; without torch."""
 
 from clearformer.data.kinds import (
     BUILT_IN_BY_KIND,

@@ -1,4 +1,4 @@
-"""The user's cache folder, the names of things in it, and what is found there again."""
+"""The user's cache folder: its path, the keys of its entries, and reading entries back."""
 
 import hashlib
 import json
@@ -19,20 +19,20 @@ Found = TypeVar("Found")
 
 
 def cache_folder() -> Path:
-    """`$CLEARFORMER_CACHE`, else `clearformer` in `$XDG_CACHE_HOME`, else in `~/.cache`."""
+    """Return `$CLEARFORMER_CACHE`, else `clearformer` in `$XDG_CACHE_HOME`, else in `~/.cache`."""
     if own := os.environ.get("CLEARFORMER_CACHE"):
         return user_path(own)
     return user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "clearformer"
 
 
 def key_of(settings: Mapping[str, Any]) -> str:
-    """A short name for JSON-able settings: equal for equal ones, and for no others."""
+    """Hash settings that JSON can hold into a short name: equal settings have equal names, others different ones."""
     canonical = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
 def cached_tokenizer(cache: Path, key: Mapping[str, Any], train: Callable[[], Tokenizer]) -> Tokenizer:
-    """The tokeniser of a key: from the cache, or trained and put there."""
+    """Return the tokeniser of a key from the cache, or train it and put it there."""
     path = cache / "tokenizers" / f"{key_of(key)}.json"
     if path.is_file():
         try:
@@ -45,12 +45,12 @@ def cached_tokenizer(cache: Path, key: Mapping[str, Any], train: Callable[[], To
 
 
 def found(folder: Path, read: Callable[[], Found], otherwise: str) -> Found | None:
-    """The result of `read` on a folder of prepared data; None where there is no such folder, or it is damaged.
+    """Read a folder of prepared data; return None if there is no such folder, or it is damaged.
 
     Args:
-        folder: Deleted where it is damaged.
-        read: Raises ShardError where it is.
-        otherwise: What a warning says of the damage's consequence.
+        folder: The folder; it is deleted if it is damaged.
+        read: Reads the folder, and raises ShardError if it is damaged.
+        otherwise: The consequence of the damage, for the warning.
     """
     if not folder.exists():
         return None
@@ -64,7 +64,7 @@ def found(folder: Path, read: Callable[[], Found], otherwise: str) -> Found | No
 
 
 def tokenizer_entry(tokenizer: Tokenizer) -> dict[str, Any]:
-    """A tokeniser as a manifest describes it."""
+    """Describe a tokeniser for a manifest."""
     return {
         "kind": tokenizer.kind,
         "vocab_size": tokenizer.vocab_size,

@@ -12,17 +12,17 @@ from clearformer.errors import ConfigError
 Form = Literal["text", "pairs", "labelled"]
 
 SOURCES = ("name", "path", "source", "val_path", "val_source", "test_path")
-"""The settings that say where data lie."""
+"""The settings that say where the data are."""
 
 
 class DataSpec(Spec):
     """Section `data` of a run, of any kind.
 
-    A kind of one's own is a subclass of `TextData`, `PairsData` or `LabelledData` with a method that yields what the
-    data hold: `documents`, `pairs` or `labelled_texts`.
+    To add a kind, subclass `TextData`, `PairsData` or `LabelledData` and define the method that yields the data:
+    `documents`, `pairs` or `labelled_texts`.
 
     Attributes:
-        form: What the data are made of, and so which objectives learn from them.
+        form: The form of the data, which decides the objectives that can learn from them.
         made_by: The name of that method.
     """
 
@@ -41,21 +41,21 @@ class DataSpec(Spec):
 
     @property
     def makes_its_own(self) -> bool:
-        """Whether the kind itself yields what the data hold."""
+        """Whether the kind itself yields its data."""
         return hasattr(type(self), self.made_by)
 
     def made(self) -> Any:
-        """The rows that a kind of one's own yields."""
+        """Return the rows that the kind itself yields."""
         return getattr(self, self.made_by)()
 
     @classmethod
     def about(cls) -> str:
-        """The first line of a kind's docstring."""
+        """Return the first line of the kind's docstring."""
         return (cls.__doc__ or cls.__name__).strip().partition("\n")[0]
 
     @classmethod
     def settings_of_files(cls, files: Sequence[str]) -> dict[str, str]:
-        """The settings of data in files that are named on their own.
+        """Return the settings for data in the given files.
 
         Raises:
             ConfigError: there are too many.
@@ -66,5 +66,5 @@ class DataSpec(Spec):
 
 
 def exact(fraction: float) -> Fraction:
-    """The decimal a user wrote, without binary rounding: 0.1 is 1/10."""
+    """Return the decimal that a user wrote, without binary rounding: 0.1 is 1/10."""
     return Fraction(repr(fraction))

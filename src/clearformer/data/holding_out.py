@@ -1,15 +1,15 @@
-"""The choice of held-out rows: each row's own content decides, so that no other row can change it.
+"""The choice of held-out rows: each row's own content decides, independently of all other rows.
 
-A row's place between 0 and 1 is a SHA-256 of what it says. Those with the lowest places are the validation split,
-those with the highest the test, the others training. So the same row falls into the same split on every machine, in
-every order of the file, beside any other rows: a row that is added or taken out moves none of the others, and what
-was trained on stays in training while a data set grows. A larger fraction holds out what a smaller one did, and more.
-The price is that a split is near its fraction of the rows and not exactly it.
+The SHA-256 of a row's content is its place between 0 and 1. Rows with the lowest places are the validation split, rows
+with the highest the test split, the rest training. The same row therefore falls into the same split on every machine,
+in every order of the file and among any other rows: adding or removing a row moves none of the others, and training
+rows stay in training while a data set grows. A larger fraction holds out all that a smaller one did, and more. The
+price is that a split has about its fraction of the rows, not exactly that many.
 
-Where two rows say the same, they share their place. What a row says is its text in Unicode's form NFC, without outer
-white space, each run of white space one space; of a pair it is the source. Rows that have values beneath their words
-(a date, which is written in many ways) name these, and each value has a place: a row is held out where one of its
-values is. No held-out value is then in a training row, in any form.
+Rows with the same content share their place. The content of a row is its text in Unicode's NFC, without outer white
+space and with each run of white space as one space; the content of a pair is its source. Rows that state values (a
+date, which can be written in many ways) name these, and each value has a place: a row is held out if one of its values
+is. No held-out value then occurs in a training row, in any form.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from clearformer.errors import DataError, count
 
 VERSION = 1
-"""Of the rule: part of what prepared data are found by."""
+"""Version of this rule; part of the key of prepared data in the cache."""
 PLACES = 1 << 64
 
 
@@ -47,22 +47,22 @@ PairT = TypeVar("PairT", bound=PairRow)
 
 
 class HeldOutPairs(NamedTuple, Generic[PairT]):
-    """Pairs by split, and how many were left out of training."""
+    """Pairs by split, and the number of pairs left out of training."""
 
     splits: dict[str, list[PairT]]
     n_left_out: int
 
 
 def own_text(text: str) -> str:
-    """The normalised text: in NFC, without outer white space, and each run of white space as one space."""
+    """Normalise a text: NFC, no outer white space, and each run of white space as one space."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def hold_out_pairs(pairs: Sequence[PairT], shares: Mapping[str, Fraction]) -> HeldOutPairs[PairT]:
-    """The splits of pairs (see `hold_out`), with no translation of a held-out pair in training.
+    """Split pairs (see `hold_out`) with no translation of a held-out pair in training.
 
-    A training pair that has the translation of a held-out one is left out: it would show in training what is to be
-    found. To move it to the held-out ones instead would make its split depend on other pairs.
+    A training pair with the translation of a held-out one is left out, because it would reveal the expected output.
+    Moving it to the held-out split instead would make its split depend on other pairs.
 
     Raises:
         DataError: a split would be empty.
@@ -79,12 +79,12 @@ def hold_out_pairs(pairs: Sequence[PairT], shares: Mapping[str, Fraction]) -> He
 
 
 def hold_out(rows: Sequence[RowT], shares: Mapping[str, Fraction], noun: str) -> dict[str, list[RowT]]:
-    """The rows as splits, each in the order of `rows`: train, and near its share of them for each of `shares`.
+    """Split rows into train and the splits of `shares`, each with about its share; rows keep their order.
 
     Args:
-        rows: in any order; it changes no row's split.
-        shares: of the val and the test split, or of one of them.
-        noun: what one row is called in a message.
+        rows: the rows; their order does not change any row's split.
+        shares: the share of the val split, of the test split, or of both.
+        noun: the word for one row in messages.
 
     Raises:
         DataError: a split would be empty.
@@ -115,24 +115,24 @@ def hold_out(rows: Sequence[RowT], shares: Mapping[str, Fraction], noun: str) ->
 
 
 def place_of(value: str) -> int:
-    """A value's place, from 0 to 2^64 - 1: the first 64 bits of its SHA-256."""
+    """Return a value's place, from 0 to 2^64 - 1: the first 64 bits of its SHA-256."""
     return int.from_bytes(hashlib.sha256(value.encode()).digest()[:8])
 
 
 def n_also_in(rows: Iterable[Iterable[str]], others: Iterable[Iterable[str]]) -> int:
-    """How many rows have a side of which the same stands on the same side of one of the others, white space aside."""
+    """Count the rows that share a side with one of `others`; see `also_in`."""
     return sum(also_in(rows, others))
 
 
 def also_in(rows: Iterable[Iterable[str]], others: Iterable[Iterable[str]]) -> Iterator[bool]:
-    """Whether each row has a side of which the same stands on the same side of one of the others, white space aside."""
+    """For each row, yield whether one of its sides equals the same side of one of `others`, up to white space."""
     known = {(side, own_text(text)) for row in others for side, text in enumerate(row)}
     for row in rows:
         yield any((side, own_text(text)) in known for side, text in enumerate(row))
 
 
 def _rounded_up(share: Fraction) -> float:
-    """A fraction that is short to write and no less."""
+    """Round a fraction up to a decimal with few digits."""
     digits = 2
     while ceil(share * 10**digits) > 2 * share * 10**digits:
         digits += 1

@@ -1,4 +1,4 @@
-"""Identity of files: their contents where these are soon read, else their sizes and times of change."""
+"""The identity of files: their contents if these are quick to read, else their sizes and modification times."""
 
 import hashlib
 from collections.abc import Mapping
@@ -7,16 +7,16 @@ from typing import Any
 
 from clearformer.errors import DataError
 
-# Read in a fraction of a second; more would make every command on prepared data wait.
+# This much is read in a fraction of a second; more would delay every command on prepared data.
 COMPARED_BYTES = 100_000_000
 BY_CONTENTS, BY_TIMES = "contents", "sizes and times of change"
 
 
 def identity_of_files(files: Mapping[str, Path]) -> dict[str, Any]:
-    """An identity of some files by their names, for JSON: equal where they are the same.
+    """Identify named files by values for JSON that are equal if the files are.
 
-    Of up to `COMPARED_BYTES` together it is the contents that count, and no time. Of more, it is sizes and times: a
-    file that was written anew with the same size and time passes for the one it was (see `assumption`).
+    Up to `COMPARED_BYTES` in total, only names and contents count. Above that, sizes and modification times stand in
+    for contents: a rewritten file with the same size and time passes for the old one (see `assumption`).
 
     Raises:
         DataError: one of them cannot be read.
@@ -38,7 +38,7 @@ def identity_of_files(files: Mapping[str, Path]) -> dict[str, Any]:
 
 
 def assumption(identity: Mapping[str, Any]) -> str:
-    """The assumption under which such files are found prepared; empty where their contents were compared."""
+    """Describe the assumption under which prepared data are reused; empty if file contents were compared."""
     if identity.get("compared_by") != BY_TIMES:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""The kinds of data: the built-in sets of each, the kind that some settings describe, and preparing any of them."""
+"""The kinds of data: built-in data of each kind, the kind that settings imply, and preparing data of any kind."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Protocol
@@ -19,11 +19,11 @@ from clearformer.data.text.sources import BUILT_IN
 from clearformer.text import CharTokenizerSpec, Tokenizer, TokenizerConfig
 
 Data = Annotated[TextData | PairsData | LabelledData, Field(discriminator="kind")]
-"""Section `data` of a run: the kinds of data that there are."""
+"""Section `data` of a run, of one of the kinds."""
 
 
 class PrepareConfig(Spec):
-    """The sections of a run that tokens depend on; kinds of one's own join them as they join `RunConfig`'s."""
+    """The sections of a run that its tokens depend on; registered kinds join them as they join `RunConfig`'s."""
 
     data: Data = TextData()
     tokenizer: TokenizerConfig = CharTokenizerSpec()
@@ -34,14 +34,14 @@ Prepared = Dataset | PairDataset | LabelledDataset
 
 
 class KnownByName(Protocol):
-    """The description of a built-in text or set of texts."""
+    """The description of a built-in data set."""
 
     @property
     def about(self) -> str: ...
     @property
     def size(self) -> str: ...
     def where(self) -> str | None:
-        """Where it is on this machine, or None where it is not."""
+        """Return where it is on this machine, or None if it is not there."""
         ...
 
 
@@ -53,7 +53,7 @@ KINDS: dict[Form, type[TextData] | type[PairsData] | type[LabelledData]] = {
 """The package's kind of each form."""
 
 OWN_KINDS: dict[str, type[DataSpec]] = {}
-"""Kinds of one's own, by name; `registry.register("data")` adds one."""
+"""Kinds that users registered, by name; `registry.register("data")` adds one."""
 
 BUILT_IN_BY_KIND: dict[str, Mapping[str, KnownByName]] = {
     "text": BUILT_IN,
@@ -63,9 +63,9 @@ BUILT_IN_BY_KIND: dict[str, Mapping[str, KnownByName]] = {
 
 
 def kind_of(settings: Mapping[str, Any]) -> str | None:
-    """The kind that settings of section `data` mean without naming it; None where they could be of several.
+    """Return the kind that settings of section `data` name or imply; None if they fit several.
 
-    A built-in's name says it (`name=dates` are pairs), and so does a setting that only one kind has.
+    A built-in's name implies it (`name=dates` are pairs), and so does a setting that only one kind has.
     """
     if isinstance(kind := settings.get("kind"), str):
         return kind
@@ -78,9 +78,9 @@ def kind_of(settings: Mapping[str, Any]) -> str | None:
 
 
 def section_settings(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The settings of section `data` in layers of settings, later ones winning; a word alone is the kind.
+    """Merge the settings of section `data` from layers of settings; later layers win, and a lone word is the kind.
 
-    Anything else in place of the section is left to the check of the whole configuration.
+    Any other value in place of the section is ignored here; the check of the whole configuration reports it.
     """
     settings: dict[str, Any] = {}
     for layer in layers:
@@ -92,7 +92,7 @@ def section_settings(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def form_of(kind: str) -> str:
-    """The form of a kind of data; the name itself, where there is no such kind."""
+    """Return the form of a registered kind of data; for any other name, the name itself."""
     return OWN_KINDS[kind].form if kind in OWN_KINDS else kind
 
 
@@ -104,14 +104,14 @@ def prepare_data(
     check: bool = False,
     progress: Progress = lambda *_: None,
 ) -> Prepared:
-    """Data of any kind as tokens, made now or found in the cache.
+    """Prepare data of any kind as tokens, or open what the cache holds.
 
     Args:
-        data: which, and how they are split.
-        tokenizer: how to make one, or one that is made.
-        max_tokens: the model's positions, into which both sides of a pair must fit; of other kinds it is not asked.
-        check: whether what is found in the cache is read and compared with its SHA-256; labelled texts always are.
-        progress: called with how far it is.
+        data: the data, and how they are split.
+        tokenizer: the tokeniser, or the spec to train one from.
+        max_tokens: the model's positions, into which both sides of a pair must fit; other kinds ignore it.
+        check: whether to verify the SHA-256 of pairs and texts found in the cache; labelled texts ignore it.
+        progress: called with the progress.
 
     Raises:
         DataError: the data cannot be used as they are.

@@ -1,7 +1,7 @@
-"""Masked language modelling: which tokens a model has to predict, and what it sees in their place.
+"""Masked language modelling: the tokens that a model has to predict, and the tokens that it reads in their place.
 
-Devlin et al. 2019 (BERT), section 3.1: of 15% of the tokens, 80% are hidden behind [MASK], 10% are replaced by a
-random token, and 10% are left as they are, so that the model does not know which positions are predicted.
+Devlin et al. 2019 (BERT), section 3.1: of 15% of the tokens, 80% become [MASK], 10% become a random token, and 10%
+stay, so that the model does not know which positions it has to predict.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,10 +20,10 @@ FRACTION = 0.15
 
 
 class MaskedBatch(NamedTuple):
-    """Rows in which some tokens are to be guessed."""
+    """Rows in which the model has to predict some tokens."""
 
     tokens: np.ndarray
-    """[B T] int64, as the model sees them"""
+    """[B T] int64, as the model reads them"""
     padding: np.ndarray
     """[B T] bool, True where a token is real"""
     targets: np.ndarray
@@ -39,21 +39,21 @@ def mask_tokens(
     fraction: float = FRACTION,
     starts_word: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mask tokens: returns inputs and targets (`IGNORED` where nothing is predicted), each [B T] int64.
+    """Mask tokens and return inputs and targets (`IGNORED` where nothing is predicted), each [B T] int64.
 
-    Every token is chosen with probability `fraction`, independently of the others, and where chance chooses none of a
-    row's, one is: so short texts have a somewhat larger part chosen. Of the chosen, each by itself: 80% become
-    `mask_id`, 10% a random one of `plain_ids`, 10% stay.
+    Every token is chosen with probability `fraction`, independently of the others. If none of a row is, one token is
+    chosen anyway, so short rows have a somewhat larger share chosen. Each chosen token becomes `mask_id` with
+    probability 80%, a random one of `plain_ids` with 10%, and stays with 10%.
 
     Args:
         tokens: [B T].
-        maskable: [B T] bool; True where a token may be chosen. A row with none is left as it is.
+        maskable: [B T] bool; True where a token may be chosen. A row without any is left as it is.
         mask_id: the id of [MASK].
         plain_ids: the ids to draw a random token from; a number n means 0 to n - 1.
-        rng: what decides.
+        rng: the source of random numbers.
         fraction: from 0 to 1.
-        starts_word: [B T] bool, True at the first token of a word. Where given, whole words are chosen instead of
-            single tokens, each with probability `fraction`. What is not maskable ends a word.
+        starts_word: [B T] bool, True at the first token of a word. If given, whole words are chosen instead of
+            single tokens, each with probability `fraction`. A token that is not maskable ends a word.
     """
     draws = rng.random(tokens.shape)
     if starts_word is not None:
@@ -71,20 +71,20 @@ def mask_tokens(
 def hide_tokens(
     tokens: np.ndarray, may_hide: np.ndarray, mask_id: int, fraction: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """The tokens [B T] with `mask_id` in place of some, each with probability `fraction`; nothing is to be guessed.
+    """Replace each token [B T] by `mask_id` with probability `fraction`; there are no targets.
 
     Args:
         tokens: [B T].
-        may_hide: [B T] bool.
+        may_hide: [B T] bool, True where a token may be replaced.
         mask_id: the id of [MASK].
         fraction: from 0 to 1.
-        rng: what decides.
+        rng: the source of random numbers.
     """
     return np.where(may_hide & (rng.random(tokens.shape) < fraction), mask_id, tokens)
 
 
 def plain_tokens(tokenizer: Tokenizer) -> np.ndarray:
-    """Which tokens are no special ones, [V] bool."""
+    """Return which tokens are not special, [V] bool."""
     is_plain = np.ones(tokenizer.vocab_size, bool)
     for name in tokenizer.specials:
         is_plain[tokenizer.id_of(name)] = False
@@ -92,7 +92,7 @@ def plain_tokens(tokenizer: Tokenizer) -> np.ndarray:
 
 
 def _first_of_word(maskable: np.ndarray, starts_word: np.ndarray) -> np.ndarray:
-    """For each token the place in its row of its word's first token, [B T]."""
+    """For each token, return the position in its row of its word's first token, [B T]."""
     behind_gap = np.ones_like(maskable)
     behind_gap[:, 1:] = ~maskable[:, :-1]
     starts = starts_word | behind_gap | ~maskable
@@ -100,16 +100,16 @@ def _first_of_word(maskable: np.ndarray, starts_word: np.ndarray) -> np.ndarray:
 
 
 class Masking:
-    """Masks rows of an encoder's tokens: `masking(tokens, padding, place)`.
+    """Masking of an encoder's rows: `masking(tokens, padding, place)`.
 
     A pure function of the rows, the seed and the place (a step, or the number of a batch in an evaluation). Special
     tokens and padding are never chosen.
 
     Args:
-        tokenizer: what made the tokens; it must have a [MASK].
+        tokenizer: the tokeniser of the tokens; it must have a [MASK].
         seed: 0 or more, below 2^64.
-        fraction: of the tokens, or words, that are to be guessed.
-        whole_word: whether whole words are chosen.
+        fraction: the share of the tokens, or words, to predict.
+        whole_word: whether to choose whole words.
     """
 
     def __init__(self, tokenizer: Tokenizer, seed: int, fraction: float = FRACTION, whole_word: bool = False):
@@ -149,12 +149,12 @@ class TextWindows:
     """A running text's tokens as an encoder reads them: [CLS], a stretch of the text, [SEP].
 
     Args:
-        split: where the tokens are.
-        order: as of `Batches`.
+        split: the tokens.
+        order: the order of the stretches, as in `Batches`.
         batch_size: B.
         max_length: T, [CLS] and [SEP] included.
         seed: 0 or more, below 2^64.
-        tokenizer: what made the tokens.
+        tokenizer: the tokeniser of the tokens.
 
     Raises:
         DataError: the split is shorter than one row.
@@ -176,21 +176,21 @@ class TextWindows:
         self._batches = Batches(split, order, batch_size, max_length - 2, seed)
 
     def epochs(self, steps: int) -> float:
-        """How many times over the split `steps` batches are."""
+        """Return the number of passes over the split in `steps` batches."""
         return self._batches.epochs(steps)
 
     def starts(self, step: int) -> np.ndarray:
-        """The first token of each row's stretch, [B] int64."""
+        """Return the position in the split of each row's first token, [B] int64."""
         return self._batches.starts(step)
 
     def batch(self, step: int, rows: slice = ALL_ROWS) -> Rows:
-        """The rows of a step, or those of them that are wanted."""
+        """Return the batch of a step, or only some of its rows."""
         stretches, _ = self._batches.batch(step, rows)
         return _wrapped(list(stretches), self.max_length, self._tokenizer)
 
 
 def windows_in_order(split: Split, batch_size: int, max_length: int, tokenizer: Tokenizer) -> Iterator[Rows]:
-    """A whole text as an encoder reads it, each token once; however short it is."""
+    """Yield batches of a whole text as an encoder reads it, each token once; the text may be of any length."""
     n_content = max_length - 2
     starts = range(0, len(split), n_content)
     for first in range(0, len(starts), batch_size):
@@ -201,7 +201,7 @@ def windows_in_order(split: Split, batch_size: int, max_length: int, tokenizer: 
 
 
 def _wrapped(stretches: Sequence[np.ndarray], max_length: int, tokenizer: Tokenizer) -> Rows:
-    """Each stretch between [CLS] and [SEP]."""
+    """Put each stretch between [CLS] and [SEP], and pad the rows."""
     assert tokenizer.bos_id is not None
     assert tokenizer.eos_id is not None
     assert tokenizer.pad_id is not None
@@ -220,24 +220,24 @@ class HasRows(Protocol):
 
 
 class BatchesOfRows(Protocol):
-    """`LabelledBatches`, whose labels are left aside, or `TextWindows`."""
+    """`LabelledBatches`, whose labels are ignored, or `TextWindows`."""
 
     def batch(self, step: int) -> HasRows:
-        """The whole batch of a step."""
+        """Return the whole batch of a step."""
         ...
 
 
 class MaskedBatches:
-    """Batches for masked language modelling: those of another, masked anew at every step.
+    """Batches for masked language modelling: given batches, masked anew at every step.
 
-    What is masked in a row does not hang on which other rows are asked for.
+    The tokens masked in a row do not depend on which other rows are asked for.
     """
 
     def __init__(self, batches: BatchesOfRows, masking: Masking):
         self._batches, self._masking = batches, masking
 
     def batch(self, step: int, rows: slice = ALL_ROWS) -> MaskedBatch:
-        """The batch of a step, or those of its rows that are wanted."""
+        """Return the batch of a step, or only some of its rows."""
         whole = self._batches.batch(step)
         masked = self._masking(whole.tokens, whole.padding, step)
         return MaskedBatch(*(array[rows] for array in masked))

@@ -1,8 +1,7 @@
-"""Files to documents or lines: UTF-8 text, JSON lines, and gzip of either, in bounded memory.
+"""Reading files as documents or lines: UTF-8 text, JSON lines, and gzip of either, in bounded memory.
 
-Text is taken as it is: no newline is converted and nothing is stripped. A plain file is one document, a JSONL
-file one a line. Of a plain file no more than a block is held at a time, however long its lines; of a JSONL
-file no more than a line.
+Text is left as it is: no newline is converted and nothing is stripped. A plain file is one document; a JSONL file has
+one per line. Memory holds at most a block of a plain file, however long its lines, or a line of a JSONL file.
 """
 
 import codecs
@@ -26,14 +25,14 @@ UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class Chunk(NamedTuple):
-    """A stretch of a document's text; the last one says so and may be empty."""
+    """A stretch of a document's text; the last one has `ends_document` set and may be empty."""
 
     text: str
     ends_document: bool
 
 
 class Line(NamedTuple):
-    """A line of a file: its number from 1, its content, and the bytes that it stands in without what ends it."""
+    """A line of a file: its number from 1, its content, and its first byte and end, without the line end."""
 
     number: int
     content: bytes
@@ -42,7 +41,7 @@ class Line(NamedTuple):
 
 
 def lines_as_bytes(path: Path) -> Iterator[Line]:
-    """The lines of a file, plain or gzip, as bytes.
+    """Yield the lines of a file, plain or gzip, as bytes.
 
     Raises:
         DataError: the file cannot be read.
@@ -56,9 +55,9 @@ def lines_as_bytes(path: Path) -> Iterator[Line]:
 
 
 def extents_of_documents(path: Path, field: str) -> Iterator[tuple[int, int, int]]:
-    """For each document of a file, in order, where it begins and ends in it, and the bytes of its text.
+    """For each document of a file, in order, yield the bytes where it starts and ends, and its text's size in bytes.
 
-    Of JSONL it is the line that it stands on.
+    For JSONL, these are the start and end of the document's line.
 
     Raises:
         DataError: the file cannot be read, or has a line that does not hold `field`.
@@ -79,12 +78,12 @@ def extents_of_documents(path: Path, field: str) -> Iterator[tuple[int, int, int
 
 
 def read_documents(path: Path, field: str) -> Iterator[Chunk]:
-    """A file's documents in order, as chunks; empty documents are left out.
+    """Yield a file's documents in order, as chunks; empty documents are left out.
 
     Gzip is recognised by its first bytes, JSONL by the name (`.jsonl`, `.ndjson`, and these with `.gz`).
 
     Raises:
-        DataError: the file cannot be read, is no UTF-8 text, or has a line that does not hold `field`.
+        DataError: the file cannot be read, is not UTF-8 text, or has a line that does not hold `field`.
     """
     with _opened(path) as file:
         if _is_jsonl(path):
@@ -95,9 +94,9 @@ def read_documents(path: Path, field: str) -> Iterator[Chunk]:
 
 
 def place_of_character(paths: Iterable[Path], field: str, index: int) -> str:
-    """Where a character of some files' documents stands, counted from 0 over all of them.
+    """Locate a character, counted from 0 over the documents of all files, for a message.
 
-    Of plain text its file, line and column; of JSONL its file and the line of its document.
+    The place is the file, line and column in plain text, and the file and line of the document in JSONL.
 
     Raises:
         DataError: the files have fewer characters, or cannot be read.
@@ -126,22 +125,22 @@ def _is_jsonl(path: Path) -> bool:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file, plain or gzip, in bounded memory and without what ends them (`\\n` or `\\r\\n`).
+    """Yield the lines of a text file, plain or gzip, in bounded memory and without line ends (`\\n` or `\\r\\n`).
 
-    Only these end a line: a character that some programs take for one more (U+2028, a form feed) stays in it.
+    Nothing else ends a line: characters that some programs treat as line ends (U+2028, a form feed) stay in it.
 
     Raises:
-        DataError: the file cannot be read, or a line is no UTF-8 text.
+        DataError: the file cannot be read, or a line is not UTF-8 text.
     """
     with _opened(path) as file:
         yield from decoded_lines(path, file)
 
 
 def decoded_lines(name: Path | str, file: BinaryIO) -> Iterator[str]:
-    """The lines of a stream of bytes, as `read_lines` gives those of a file; `name` is what messages call it.
+    """Yield the lines of a stream of bytes as `read_lines` does those of a file; messages call it `name`.
 
     Raises:
-        DataError: a line is no UTF-8 text.
+        DataError: a line is not UTF-8 text.
     """
     offset = 0
     for number, line in enumerate(file, start=1):
@@ -155,10 +154,10 @@ def decoded_lines(name: Path | str, file: BinaryIO) -> Iterator[str]:
 
 
 def decoded_text(name: Path | str, content: bytes) -> str:
-    """The text of some bytes, as it is; `name` is what messages call it.
+    """Decode bytes as UTF-8 and leave the text as it is; messages call the source `name`.
 
     Raises:
-        DataError: it is no UTF-8; the line is named.
+        DataError: it is not UTF-8; the message names the line.
     """
     try:
         return content.decode()
@@ -167,10 +166,10 @@ def decoded_text(name: Path | str, content: bytes) -> str:
 
 
 def existing_file(setting: str, name: str) -> Path:
-    """The file of a setting of section `data`.
+    """Return the path of the file that a setting of section `data` names.
 
     Raises:
-        DataError: there is no such file; the message has the nearest name beside it.
+        DataError: there is no such file (the message suggests the nearest name in its folder), or it cannot be read.
     """
     path = whole_path(name)
     check_writable_name(setting, path)
@@ -187,7 +186,7 @@ def existing_file(setting: str, name: str) -> Path:
 
 
 def check_writable_name(setting: str, path: Path) -> None:
-    """Refuse a path that no settings can hold, because a folder above has a name that is no UTF-8.
+    """Refuse a path that settings cannot hold because it is not UTF-8, such as one under an ill-named folder.
 
     Raises:
         DataError: it is such a path.
@@ -201,7 +200,7 @@ def check_writable_name(setting: str, path: Path) -> None:
 
 
 def nearest_beside(path: Path) -> str:
-    """`; did you mean X?` with the nearest name in the same folder, or nothing."""
+    """Return `; did you mean X?` with the nearest name in the same folder, or an empty string."""
     try:
         return did_you_mean(path.name, [other.name for other in path.parent.iterdir()])
     except OSError:
@@ -210,7 +209,7 @@ def nearest_beside(path: Path) -> str:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file's text, with an error while they are read as one line."""
+    """Open a file, unpacking gzip; errors while it is read become a DataError of one line."""
     try:
         with path.open("rb") as raw:
             if raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC:
@@ -250,7 +249,7 @@ def _plain_text(path: Path, file: BinaryIO) -> Iterator[Chunk]:
 
 
 def _json_documents(path: Path, file: BinaryIO, field: str) -> Iterator[tuple[int, str]]:
-    """Each document with the number of its line."""
+    """Yield each document with its line number."""
     offset = 0
     for number, line in enumerate(file, start=1):
         _check_not_binary(path, line, offset)
@@ -277,10 +276,10 @@ def _text_field(where: str, line: str, field: str) -> str:
 
 
 def json_object(where: str, line: str) -> dict[str, Any]:
-    """Parses a line of JSONL.
+    """Parse a line of JSONL.
 
     Raises:
-        DataError: it is no JSON, or no object.
+        DataError: it is not JSON, or not an object.
     """
     try:
         record = json.loads(line)
@@ -296,10 +295,10 @@ def json_object(where: str, line: str) -> dict[str, Any]:
 
 
 def json_field(where: str, record: dict[str, Any], field: str, fix: str) -> Any:
-    """One field of such an object.
+    """Return one field of such an object.
 
     Raises:
-        DataError: it is not there, or holds half of a surrogate pair.
+        DataError: it is missing, or holds half of a surrogate pair.
     """
     if field not in record:
         hint = did_you_mean(field, record) or f"; it has {', '.join(map(repr, record)) or 'none'}"
@@ -335,5 +334,5 @@ def _check_encoding(path: Path | str, error: UnicodeDecodeError, line: int, offs
 
 
 def has_text(value: Any) -> bool:
-    """Whether a value is a string with something in it."""
+    """Whether a value is a string with more than white space in it."""
     return isinstance(value, str) and bool(value.strip())

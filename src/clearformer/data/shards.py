@@ -1,9 +1,9 @@
-"""Tokens on disk: flat little-endian files, memory-mapped, beside a manifest that describes them.
+"""Tokens on disk: flat little-endian files, memory-mapped, and a manifest that describes them.
 
     manifest.json        version, dtype, source, tokeniser, and for each split its sizes and its shards
     train-00000.bin ...  the tokens of a split in order, nothing else
 
-A shard is what `numpy.memmap(path, dtype)` reads. The dtype is uint16 where every token fits, else uint32.
+`numpy.memmap(path, dtype)` reads a shard. The dtype is uint16 if every token fits, else uint32.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 SHARD_TOKENS = 100_000_000
 BUFFERED_TOKENS = 1 << 20
-# A memory map is the fastest, but all it ever touched counts as resident, in pieces of up to 2 MB (the system's large
-# pages): a thousand batches from random places of a large text would fill the memory. Above this size, shards are
-# read by position instead, which leaves everything to the system's cache.
+# A memory map is fastest, but all pages that it ever touched count as resident, in pieces of up to 2 MB (the system's
+# large pages): a thousand batches from random places of a large text would fill the memory. Above this size, shards
+# are read by position instead, and caching is left to the system.
 MAPPED_BYTES = 256 << 20
 
 
@@ -36,12 +36,12 @@ class ShardError(ClearformerError):
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """The smallest type that holds every token."""
+    """Return the smallest type that holds every token."""
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
 class ShardWriter:
-    """Writes one split's tokens, in order, as shards of at most `shard_tokens`."""
+    """Writer of one split's tokens, in order, as shards of at most `shard_tokens`."""
 
     def __init__(self, folder: Path, split: str, dtype: np.dtype, shard_tokens: int = SHARD_TOKENS):
         self.n_tokens = 0
@@ -66,7 +66,7 @@ class ShardWriter:
             self._file.close()
 
     def add(self, ids: np.ndarray) -> None:
-        """Appends tokens to the split."""
+        """Append tokens to the split."""
         self._waiting.append(ids.astype(self._dtype))
         self._n_waiting += len(ids)
         self.n_tokens += len(ids)
@@ -105,7 +105,7 @@ class ShardWriter:
 
 
 class Tokens(Protocol):
-    """A row of tokens, of which slices can be taken."""
+    """A sequence of tokens that can be sliced."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, tokens: slice, /) -> np.ndarray: ...
@@ -116,9 +116,9 @@ class Split:
 
     Args:
         name: train, val or test.
-        shards: its tokens in order, as sequences one after the other.
-        n_chars: characters of text it was made from.
-        n_bytes: the same in UTF-8.
+        shards: its tokens in order, one sequence per shard.
+        n_chars: characters of the text that the tokens were made from.
+        n_bytes: the size of that text in UTF-8.
     """
 
     def __init__(self, name: str, shards: Sequence[Tokens], n_chars: int, n_bytes: int):
@@ -133,7 +133,7 @@ class Split:
         return self.n_tokens
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Tokens `start` up to `stop` as int64.
+        """Return the tokens from `start` up to `stop`, int64.
 
         Raises:
             IndexError: they do not all exist.
@@ -141,7 +141,7 @@ class Split:
         return self.windows(np.array([start]), stop - start)[0]
 
     def windows(self, starts: np.ndarray, length: int) -> np.ndarray:
-        """The `length` tokens from each start, [B length] int64.
+        """Return the `length` tokens from each start, [B length] int64.
 
         Raises:
             IndexError: some of them do not exist.
@@ -150,7 +150,7 @@ class Split:
             raise IndexError(f"the {self.name} split has {self.n_tokens} tokens; asked for some beyond them")
         out = np.empty((len(starts), length), np.int64)
         [shard] = self._shards if len(self._shards) == 1 else [None]
-        if isinstance(shard, np.ndarray):  # all rows at once, as most texts allow
+        if isinstance(shard, np.ndarray):  # all rows at once: most texts have one mapped shard
             np.copyto(out, shard[starts[:, None] + np.arange(length)])
             return out
         for row, start in zip(out, starts.tolist(), strict=True):
@@ -169,7 +169,7 @@ class Split:
 
 
 class FileShard:
-    """A shard's tokens read from its file when they are asked for: `len()` and slices, like an array's."""
+    """A shard's tokens, read from its file when they are asked for: `len()` and slices, as of an array."""
 
     def __init__(self, path: Path, n_tokens: int, dtype: np.dtype):
         self._path, self._n_tokens, self._dtype = path, n_tokens, dtype
@@ -194,7 +194,7 @@ def _mapped(path: Path, dtype: np.dtype) -> np.ndarray:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Writes the manifest; last of all, as it says what is there."""
+    """Write the manifest; it comes last, because it says that all files are complete."""
     with (folder / MANIFEST).open("w", encoding="utf-8") as file:
         json.dump(manifest, file, indent=1)
         file.flush()
@@ -202,7 +202,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a prepared text, every shard it names being there at its full size.
+    """Read the manifest of a prepared text, and check that its shards exist at their full size.
 
     Raises:
         ShardError: the manifest cannot be used, or a shard is missing or of the wrong size.
@@ -221,13 +221,13 @@ def read_manifest_of(
     version: int,
     sizes: Callable[[Mapping[str, Any]], Iterator[tuple[Mapping[str, Any], int]]],
 ) -> dict[str, Any]:
-    """The manifest of prepared data of one format, every file it names being there at its full size.
+    """Read the manifest of prepared data of one format, and check that its files exist at their full size.
 
     Args:
-        folder: Where they are.
-        what: What they are, in a message.
-        version: Of the format.
-        sizes: The entry and the bytes of each file of a manifest.
+        folder: The folder of the prepared data.
+        what: The word for the data in messages.
+        version: The expected version of the format.
+        sizes: Returns the entry and the size in bytes of each file in a manifest.
 
     Raises:
         ShardError: the manifest cannot be used, or a file is missing or of the wrong size.
@@ -249,19 +249,19 @@ def read_manifest_of(
 
 
 def check_contents(folder: Path, manifest: Mapping[str, Any]) -> int:
-    """Reads every shard, and gives the number of those read.
+    """Check the SHA-256 of every shard and return the number of shards.
 
     Raises:
-        ShardError: one whose SHA-256 is not the manifest's.
+        ShardError: a shard's SHA-256 is not the manifest's.
     """
     return check_files(folder, _shards_of(manifest))
 
 
 def check_files(folder: Path, entries: Iterable[Mapping[str, Any]]) -> int:
-    """Reads every file of some entries of a manifest, and gives the number of those read.
+    """Check the SHA-256 of the files of some manifest entries and return their number.
 
     Raises:
-        ShardError: one whose SHA-256 is not the manifest's.
+        ShardError: a file's SHA-256 is not the manifest's.
     """
     n_files = 0
     for entry in entries:
@@ -274,7 +274,7 @@ def check_files(folder: Path, entries: Iterable[Mapping[str, Any]]) -> int:
 
 
 def open_splits(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Split]:
-    """The splits of a prepared text, read-only; none of it is loaded."""
+    """Open the splits of a prepared text, read-only, without loading any tokens."""
     dtype = np.dtype(manifest["dtype"])
     n_bytes = sum(shard["n_tokens"] for shard in _shards_of(manifest)) * dtype.itemsize
     by_position = n_bytes > MAPPED_BYTES and hasattr(os, "pread")  # Windows has no such call
@@ -295,7 +295,7 @@ def _shards_of(manifest: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def path_in(folder: Path, entry: Mapping[str, Any]) -> Path:
-    """The file of a manifest's entry.
+    """Return the path of a manifest entry's file.
 
     Raises:
         ValueError: it lies outside the folder.

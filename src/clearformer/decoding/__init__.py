@@ -1,4 +1,4 @@
-"""Text from a trained model: samplers, the loop with its cache, beam search, translation, streaming."""
+"""Generating text with a trained model: sampling, beam search, translation, streaming."""
 
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search
 from clearformer.decoding.inference import evaluating

@@ -1,4 +1,4 @@
-"""Checks of what a user hands to the functions of a run: the run itself, and whole numbers."""
+"""Checks of arguments: runs and whole numbers."""
 
 import operator
 from typing import Any
@@ -8,14 +8,14 @@ from clearformer.model import Transformer
 
 
 def check_run(run: Any, *others: str) -> None:
-    """Raise UserError where something is no run: it lacks a model, a tokenizer, or one of some other attributes."""
+    """Raise UserError unless `run` has a model, a tokenizer and the other named attributes."""
     if any(not hasattr(run, name) for name in ("model", "tokenizer", *others)):
         name = run if isinstance(run, str) else "NAME"
         raise UserError(f"give a run, such as cf.load({name!r}); got {_kind_of(run)}")
 
 
 def check_whole(name: str, value: Any) -> None:
-    """Raise UserError where the value of an argument is no whole number."""
+    """Raise UserError unless the argument's value is a whole number."""
     try:
         operator.index(value)
     except TypeError:

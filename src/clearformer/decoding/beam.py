@@ -1,13 +1,13 @@
 """Beam search: the continuations with the best score, as far as K beams find them.
 
-At every step each of a row's K beams is continued by every token of the vocabulary. The likeliest of these that
-go on are the next K beams; those that end are set aside with their scores, and the best K of them are kept. A row
-is done when no beam can overtake what it has set aside. (Lecture 004; Sutskever et al. 2014, 3.2.)
+At every step each of a row's K beams is continued by every token of the vocabulary. The likeliest unfinished
+continuations are the next K beams; finished ones are set aside with their scores, and the best K of these are kept. A
+row is done when no beam can overtake what it has set aside. (Lecture 004; Sutskever et al. 2014, 3.2.)
 
 Steps, ties and stopping are those of Hugging Face's `generate(num_beams=K)`, so that the same settings give the same
 texts.
 
-Shapes: B rows that still go on, K beams, C candidates, L the most new tokens, V vocabulary.
+Shapes: B unfinished rows, K beams, C candidates, L the most new tokens, V vocabulary.
 """
 
 import math
@@ -32,24 +32,24 @@ from clearformer.errors import NonFiniteError, UserError
 
 
 class HuggingFaceLength(Spec):
-    """score = log P / n^alpha for a text of n tokens: at 0 the sum of all log-probabilities, at 1 their mean."""
+    """score = log P / n^alpha for n new tokens: with alpha 0 the sum of all log-probabilities, with 1 their mean."""
 
     kind: Literal["hf"] = "hf"
     alpha: float = Field(default=1.0, ge=-10, le=10)
 
     def divisor(self, n_tokens: int) -> float:
-        """The number that log P is divided by."""
+        """Return the divisor of log P."""
         return n_tokens**self.alpha
 
 
 class GNMTLength(Spec):
-    """score = log P / ((5 + n) / 6)^alpha, which distinguishes short texts less (Wu et al. 2016, equation 14)."""
+    """score = log P / ((5 + n) / 6)^alpha, which differs less between short texts (Wu et al. 2016, equation 14)."""
 
     kind: Literal["gnmt"] = "gnmt"
     alpha: float = Field(default=0.6, ge=-10, le=10)
 
     def divisor(self, n_tokens: int) -> float:
-        """The number that log P is divided by."""
+        """Return the divisor of log P."""
         return ((5 + n_tokens) / 6) ** self.alpha
 
 
@@ -57,15 +57,15 @@ LengthPenalty = Annotated[HuggingFaceLength | GNMTLength, Field(discriminator="k
 
 
 class BeamSearch(Spec):
-    """How far and how long to search.
+    """The settings of a beam search.
 
     Attributes:
-        beams: K, the texts held at once; with 1 of them the search is greedy.
-        length_penalty: What a text's log-probability is divided by, for every token makes it lower: more than 0
-            favours longer texts.
-        early_stopping: When K texts are set aside, a row is done: `True` at once; `False` when the best beam, scored
-            at its present length, is no better than the worst of them; `never` when it could not become better at
-            any length. With one beam it has no part.
+        beams: K, the number of continuations held at once; 1 is greedy.
+        length_penalty: The divisor of a continuation's log-probability, which every token lowers; with an exponent
+            above 0 it favours longer ones.
+        early_stopping: When a row that has set K continuations aside is done. `True`: at once. `False`: when the best
+            beam, scored at its present length, is no better than the worst of them. `never`: when it could not
+            become better at any length. With one beam it has no effect.
     """
 
     beams: int = Field(default=5, ge=1, le=100_000)
@@ -74,17 +74,17 @@ class BeamSearch(Spec):
 
     @property
     def ends_when_full(self) -> bool:
-        """Whether as many texts set aside as there are beams are enough."""
+        """Whether a row is done as soon as K continuations are set aside."""
         return self.early_stopping is True or self.beams == 1
 
 
 def search_settings(
     beams: int, length_penalty: float, kind: str, early_stopping: bool | Literal["never"]
 ) -> BeamSearch:
-    """The settings, given one by one.
+    """Return a `BeamSearch` of the given settings.
 
     Raises:
-        ConfigError: one of them is out of its range.
+        ConfigError: a setting is out of range.
     """
     penalty = {"kind": kind, "alpha": length_penalty}
     return resolve(BeamSearch, {"beams": beams, "length_penalty": penalty, "early_stopping": early_stopping})
@@ -92,12 +92,12 @@ def search_settings(
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One of the texts that a search returns.
+    """One of the continuations that a search returns.
 
     Attributes:
-        tokens: What was added to the prompt, <eos> included where the text came to its end.
+        tokens: The new tokens, including <eos> if it ends with one.
         logprob: The log-probability of all of them, in nats.
-        score: What texts are ranked by: the log-probability over the length penalty.
+        score: The log-probability divided by the length penalty; continuations are ranked by it.
     """
 
     tokens: list[int]
@@ -110,10 +110,10 @@ class Candidate:
     """A beam continued by one token.
 
     Attributes:
-        beam: Which of the beams that the step before kept, the best of them 0; the prompt itself, in the first step.
-        token: The newest.
-        logprob: The log-probability of all that was added to the prompt, in nats.
-        score: That over the length penalty at its length.
+        beam: The index of the beam among those that the previous step kept, best first; 0 in the first step.
+        token: The new token.
+        logprob: The log-probability of all new tokens so far, in nats.
+        score: The log-probability divided by the length penalty.
     """
 
     beam: int
@@ -126,8 +126,8 @@ class BeamStep(NamedTuple):
     """One step of a search, for one prompt.
 
     Attributes:
-        kept: The beams that the search goes on with, the best first.
-        ended: Those that come to their end and are set aside, unless K better ones are.
+        kept: The next beams, best first.
+        ended: Continuations that end here; they are set aside unless K better ones are.
     """
 
     kept: list[Candidate]
@@ -135,7 +135,7 @@ class BeamStep(NamedTuple):
 
 
 Look = Callable[[int, BeamStep], None]
-"""Called after every step with the number of a prompt that it continued, and what was made of its beams."""
+"""Called after every step, once for each unfinished prompt, with the prompt's index and the result of the step."""
 
 
 # --- the search -------------------------------------------------------------------------------------------
@@ -153,27 +153,27 @@ def beam_search(
     known: Prefill | None = None,
     pad_id: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best continuations of every prompt, the best first.
+    """Return the best continuations of every prompt, best first.
 
-    The result for a prompt does not depend on the prompts beside it (up to the rounding of scores that are nearly
-    equal). There are fewer than `n_best` where there are no more continuations.
+    The result for a prompt does not depend on the other prompts (up to the rounding of scores that are nearly equal).
+    It has fewer than `n_best` continuations where there are no more.
 
     Args:
-        model: In evaluation mode meanwhile.
+        model: In evaluation mode during the search.
         prompts: Token ids, at least one in each.
-        max_new_tokens: Tokens to add to each prompt at most, or to each its own number.
-        search: How far and how long to search.
-        eos_id: The token that ends a text.
-        n_best: Texts for each prompt, up to the number of beams.
+        max_new_tokens: The most tokens to add, one number for all prompts or one for each.
+        search: The settings.
+        eos_id: The token that ends a continuation.
+        n_best: Continuations to return for each prompt, up to the number of beams.
         sources: What an encoder-decoder reads for each prompt; see `generate_tokens`.
-        look: Who looks at every step.
-        known: What was made of the prompts, where they were read before.
-        pad_id: The token that fills rows up, which stands for nothing and is never written; unless it is `eos_id` too.
+        look: Called after every step.
+        known: The result of reading the prompts, if they were read before.
+        pad_id: The padding token, which is never generated unless it is `eos_id` too.
 
     Raises:
         UserError: a prompt is empty, `max_new_tokens` is less than 1, or `n_best` is out of range; or an
             encoder-decoder is given no sources.
-        NonFiniteError: the model's scores are not numbers.
+        NonFiniteError: the model's scores are not finite.
     """
     limits = _limits(max_new_tokens, len(prompts))
     check_prompts(prompts, min(limits, default=1))
@@ -194,7 +194,7 @@ def beam_search(
 
 
 def _limits(max_new_tokens: Any, n_prompts: int) -> list[int]:
-    """How many tokens each prompt may be given."""
+    """Return the most new tokens of each prompt."""
     if isinstance(max_new_tokens, list | tuple):
         return [*max_new_tokens]
     check_whole("max_new_tokens", max_new_tokens)
@@ -202,17 +202,17 @@ def _limits(max_new_tokens: Any, n_prompts: int) -> list[int]:
 
 
 class _Beams:
-    """The rows that still go on, with their beams and what each has set aside.
+    """The unfinished rows, with their beams and the continuations that each has set aside.
 
     Attributes:
-        rows: Which prompt each row continues.
+        rows: The index of the prompt that each row continues.
         never: The token that no beam is continued by.
-        n_new: How many tokens the beams have added.
-        logprobs: Of each beam, the best first [B K]; -inf where there are fewer continuations than beams.
+        n_new: The number of new tokens so far.
+        logprobs: The log-probabilities of the beams, best first [B K]; -inf where there are fewer than K.
         tokens: The new tokens of each beam [B K L].
-        closed_scores: Of the texts set aside, the best first [B K]; -inf where there are fewer.
+        closed_scores: The scores of the continuations set aside, best first [B K]; -inf where there are fewer.
         closed_logprobs: Their log-probabilities [B K].
-        closed_lengths: How many tokens they have [B K].
+        closed_lengths: The number of their new tokens [B K].
         closed_tokens: Their new tokens [B K L].
     """
 
@@ -234,7 +234,7 @@ class _Beams:
         self.limits = torch.tensor(limits, device=device)
         divisors = [search.length_penalty.divisor(limit) for limit in limits]
         self.last_divisors = torch.tensor(divisors, device=device)
-        self.logprobs = torch.zeros(len(prompts), 1, device=device)  # at first, one beam with nothing in it
+        self.logprobs = torch.zeros(len(prompts), 1, device=device)  # at first, one empty beam
         self.tokens = torch.zeros(len(prompts), 1, max(limits), dtype=torch.long, device=device)
         self.closed_scores = self.logprobs.new_full((len(prompts), search.beams), -math.inf)
         self.closed_logprobs = self.closed_scores
@@ -242,7 +242,7 @@ class _Beams:
         self.closed_tokens = self.tokens.expand(-1, search.beams, -1)
 
     def next_log_probabilities(self) -> Float[Tensor, "BK V"]:
-        """Log-probabilities of the token after each beam."""
+        """Return the log-probabilities of the token after each beam."""
         lengths = [len(self.prompts[row]) + self.n_new for row in self.rows]
         if self.n_new and self.state.can_decode(lengths):
             return self.state.decode(self.tokens[:, :, self.n_new - 1].flatten())
@@ -250,7 +250,7 @@ class _Beams:
         return self.state.advance([self.prompts[row] + new for row, texts in beams for new in texts])
 
     def step(self, next_logprobs: Float[Tensor, "BK V"]) -> list[tuple[int, list[Hypothesis]]]:
-        """Continue every beam by a token; returns the rows that are done, with their hypotheses."""
+        """Continue every beam by a token; returns the prompts that are done, with their hypotheses."""
         self.n_new += 1
         if self.never is not None:
             next_logprobs[:, self.never] = -math.inf
@@ -265,7 +265,7 @@ class _Beams:
         if self.look is not None:
             for i, row in enumerate(self.rows):
                 self.look(row, self._step_of(logprobs[i], parents[i], newest[i], ends[i], chosen[i]))
-        # One transfer from the device a step: it waits for all kernels.
+        # Only one transfer from the device per step, because it waits for all kernels.
         done, broken = torch.stack([self._done(), logprobs.isnan().any(1)]).tolist()
         if any(broken):
             raise NonFiniteError(NOT_FINITE)
@@ -278,9 +278,9 @@ class _Beams:
     def _candidates(
         self, next_logprobs: Float[Tensor, "BK V"]
     ) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B C"], Int[Tensor, "B C"]]:
-        """The likeliest continuations of each row: log-probabilities, the beams they continue, newest tokens.
+        """Return the likeliest continuations of each row: log-probabilities, the beams they continue, new tokens.
 
-        Twice as many as beams: should K of them end, K others go on.
+        There are 2 K of them, so that K are left if K of them end.
         """
         n_rows, n_beams = self.logprobs.shape
         continued = self.logprobs.unsqueeze(2) + next_logprobs.view(n_rows, n_beams, -1)
@@ -291,9 +291,9 @@ class _Beams:
     def _set_aside(
         self, logprobs: Float[Tensor, "B C"], tokens: Int[Tensor, "B C L"], ends: Bool[Tensor, "B C"]
     ) -> None:
-        """Put the texts that end among those set aside, and keep the best of these.
+        """Set aside the candidates that end, and keep the best K of all that are set aside.
 
-        A text that K other candidates are likelier than does not count.
+        Only the K likeliest candidates count.
         """
         n_beams = self.search.beams
         logprobs, tokens, ends = logprobs[:, :n_beams], tokens[:, :n_beams], ends[:, :n_beams]
@@ -312,7 +312,7 @@ class _Beams:
         ends: Bool[Tensor, " C"],
         chosen: Int[Tensor, " K"],
     ) -> BeamStep:
-        """One row's step, told to whoever looks."""
+        """Return one row's step, for `look`."""
         divisor = self.search.length_penalty.divisor(self.n_new)
         columns = zip(parents.tolist(), newest.tolist(), logprobs.tolist(), strict=True)
         candidates = [Candidate(beam, token, logprob, logprob / divisor) for beam, token, logprob in columns]
@@ -326,7 +326,7 @@ class _Beams:
         )
 
     def _done(self) -> Bool[Tensor, " B"]:
-        """Whether a row cannot go on, or need not."""
+        """Return True for each row that cannot or need not go on."""
         likeliest, worst = self.logprobs[:, 0], self.closed_scores[:, -1]
         enough = worst > -math.inf
         if not self.search.ends_when_full:
@@ -334,13 +334,13 @@ class _Beams:
         return enough | (likeliest == -math.inf)
 
     def _best_score(self, likeliest: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """The best score that a row may still come to, as `early_stopping` reckons."""
+        """Return the best score that each row may still reach, as `early_stopping` estimates it."""
         if self.search.early_stopping == "never" and self.search.length_penalty.alpha > 0:
-            return likeliest / self.last_divisors  # longer texts have more of a log-probability below 0
+            return likeliest / self.last_divisors  # log P < 0, so the largest divisor gives the best score
         return likeliest / self.search.length_penalty.divisor(self.n_new)
 
     def _hypotheses(self, done: list[int]) -> list[tuple[int, list[Hypothesis]]]:
-        """The hypotheses that the rows that are done have set aside."""
+        """Return the prompts of the given rows, with the hypotheses that each row has set aside."""
         columns = (self.closed_tokens, self.closed_lengths, self.closed_logprobs, self.closed_scores)
         rows = zip(*(column[done].tolist() for column in columns), strict=True)
         return [
@@ -356,7 +356,7 @@ class _Beams:
         ]
 
     def _select(self, active: list[int], parents: Int[Tensor, "B K"]) -> None:
-        """Go on with some of the rows; `parents` are the texts in the state that their beams continue."""
+        """Keep the active rows; `parents` are the state's rows that their beams continue."""
         self.rows = [self.rows[i] for i in active]
         if not active:
             return
@@ -370,16 +370,16 @@ class _Beams:
 
 
 def log_probabilities(logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
-    """The log-probability of every token, in nats."""
+    """Return the log-probability of every token, in nats."""
     return logits.log_softmax(-1)
 
 
 def best(scores: Float[Tensor, "B N"], k: int) -> tuple[Float[Tensor, "B K"], Int[Tensor, "B K"]]:
-    """The k highest of each row, or all there are, the highest first; and where they stand."""
+    """Return the k highest scores of each row (or all, if fewer), highest first, and their indices."""
     highest = scores.topk(min(k, scores.shape[1]))
     return highest.values, highest.indices
 
 
 def gather(tokens: Int[Tensor, "B N L"], texts: Int[Tensor, "B K"]) -> Int[Tensor, "B K L"]:
-    """Some of each row's texts."""
+    """Return the given sequences of each row."""
     return tokens.gather(1, texts.unsqueeze(2).expand(-1, -1, tokens.shape[2]))

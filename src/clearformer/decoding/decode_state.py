@@ -1,10 +1,10 @@
-"""The state of decoding: texts are read whole once, then one token more of each.
+"""The state of decoding: sequences are read whole once, and then one token at a time.
 
     prefill -> decode -> decode -> ...
 
-An encoder-decoder's texts are its targets; the sources are encoded once, before.
+An encoder-decoder's sequences here are its targets; the sources are encoded once, beforehand.
 
-Shapes: B texts, T positions, S positions of a source, V vocabulary.
+Shapes: B sequences, T positions, S positions of a source, V vocabulary.
 """
 
 import math
@@ -32,15 +32,15 @@ from clearformer.model.fast import PackedWeights
 PADDING_TOKEN = 0  # any token: padding is masked
 
 GenerativeModel = Decoder | EncoderDecoder
-"""A model that generates texts, token after token."""
+"""A model that generates text token by token."""
 
 
 class Prefill(NamedTuple):
-    """Texts that were read.
+    """The result of reading a batch of sequences.
 
     Attributes:
-        logits: Of the token after each [B V].
-        cache: All of them, from their beginning on; who goes on with it writes to it.
+        logits: The logits of the token after each sequence [B V].
+        cache: The keys and values of the whole sequences; decoding on from here writes to it.
     """
 
     logits: Float[Tensor, "B V"]
@@ -48,10 +48,10 @@ class Prefill(NamedTuple):
 
 
 class DecodeState(Generic[ResultT]):
-    """The cache of texts that grow by a token a call.
+    """The cache of a batch of sequences, each of which grows by a token per call.
 
-    `prefill` and `decode` return `logits_function` of the next tokens' logits, which is compiled with the model. Where
-    the texts were read before, `advance` begins with what was made of them.
+    `prefill` and `decode` apply `logits_function`, which is compiled with the model, to the next tokens' logits. If the
+    sequences were read before (`known`), the first call of `advance` uses that result.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class DecodeState(Generic[ResultT]):
         self._known = known
         self._memory = read_sources(model, sources)
         self._n_drafted = 0
-        self._packed: PackedWeights | None = None  # held for as long as the texts are written
+        self._packed: PackedWeights | None = None  # held for as long as decoding goes on
 
     def advance(self, texts: Sequence[Sequence[int]]) -> ResultT:
-        """`logits_function` of the logits of the token after each text; reads only what is not in the cache."""
+        """Return `logits_function` of the logits after each sequence, reading only tokens not yet in the cache."""
         if self._known is not None:
             (logits, self._cache), self._known = self._known, None
             return self._logits_function(logits)
@@ -83,10 +83,10 @@ class DecodeState(Generic[ResultT]):
         return self.prefill(texts)
 
     def check(self, texts: Sequence[Sequence[int]], drafts: Sequence[Sequence[int]]) -> Iterator[ResultT]:
-        """`logits_function` of the logits after each text, then after it and one token of its draft, and so on.
+        """Yield `logits_function` of the logits after each sequence, then after it and one draft token, and so on.
 
-        Drafts may be of different lengths; whoever has one is asked which of it to `keep`. Where the texts have to be
-        read whole, there are the scores after the texts alone.
+        Drafts may differ in length. Call `keep` afterwards with the number of correct tokens of each. Where the
+        sequences have to be read whole, only the first result is yielded.
         """
         self._n_drafted = 0
         if self._known is not None or not any(drafts) or not self.can_decode([len(text) for text in texts]):
@@ -95,7 +95,7 @@ class DecodeState(Generic[ResultT]):
         return map(self._logits_function, self._read_drafts(rows).unbind(1))
 
     def keep(self, n_right: Sequence[int]) -> None:
-        """Forget of the drafts that were checked last what is not right: all but the first tokens, so many of each."""
+        """Drop all but the first `n_right` tokens of each draft that the last `check` read."""
         if self._n_drafted:
             self._forget_wrong(n_right)
 
@@ -114,7 +114,7 @@ class DecodeState(Generic[ResultT]):
         self._cache.keep(places <= torch.tensor(n_right, device=self._device).unsqueeze(1))
 
     def can_decode(self, lengths: Sequence[int]) -> bool:
-        """Whether all but the newest token of texts of these lengths is in the cache, where it still belongs."""
+        """Whether all but the newest token of each sequence are in the cache, at positions that are still right."""
         limit = self._model.config.max_seq_len
         return self._cache is not None and all(
             context_start(n, limit) == context_start(n - 1, limit) for n in lengths
@@ -122,11 +122,11 @@ class DecodeState(Generic[ResultT]):
 
     @torch.inference_mode()
     def prefill(self, texts: Sequence[Sequence[int]]) -> ResultT:
-        """Read the texts as far as the model's positions reach; see `context_start`."""
+        """Read the part of each sequence that fits the model's context; see `context_start`."""
         self._cache = self._model.new_cache() if self._use_cache else None
         if (
             self._compiled and self._step is read_tokens
-        ):  # compiled once, for the number of texts at the start
+        ):  # compiled once, for the number of sequences at the start
             self._step = compiled_step(self._model, len(texts))
             self._packed = packed_weights(self._model, len(texts))
         limit = self._model.config.max_seq_len
@@ -144,7 +144,7 @@ class DecodeState(Generic[ResultT]):
 
     @torch.inference_mode()
     def decode(self, newest: Int[Tensor, " B"]) -> ResultT:
-        """Read one token more of each text."""
+        """Read one more token of each sequence."""
         if self._compiled and self._cache is not None:
             room = max(self._cache.length + 1, LEAST_ROOM)
             self._cache.make_room(min(room, self._model.config.max_seq_len))
@@ -152,7 +152,7 @@ class DecodeState(Generic[ResultT]):
 
     @torch.inference_mode()
     def reorder(self, rows: Int[Tensor, " N"]) -> None:
-        """Go on with the given texts, in that order (repeats allowed)."""
+        """Keep the given rows, in that order (repeats allowed)."""
         if self._cache is not None:
             self._cache.select(rows)
         if self._memory is not None:
@@ -173,10 +173,10 @@ class DecodeState(Generic[ResultT]):
 
 @torch.inference_mode()
 def read_sources(model: GenerativeModel, sources: Sequence[Sequence[int]] | None) -> EncoderOutput | None:
-    """The encoder's output for the sources; None of a decoder, which has none.
+    """Return the encoder's output for the sources, or None if the model is a decoder.
 
     Raises:
-        UserError: an encoder-decoder was given no sources, or a decoder some.
+        UserError: an encoder-decoder was given no sources, or a decoder was given some.
     """
     if isinstance(model, Decoder):
         if sources is not None:
@@ -188,12 +188,12 @@ def read_sources(model: GenerativeModel, sources: Sequence[Sequence[int]] | None
 
 
 def context_start(n_tokens: int, max_seq_len: int) -> int:
-    """Where the model begins to read a text of n tokens: at 0 while all of it fits, and then ever later.
+    """Return the index of the first of n tokens that the model reads: 0 while all of them fit, later otherwise.
 
-    The start moves in strides of half the model's length M: it is the lowest multiple of M // 2 that leaves at
-    most M tokens. A start that moved with every token would shift every position, and no key or value could be
-    kept; this one has the text read anew once in M // 2 tokens, and M // 2 tokens or more are always read. A
-    function of n alone, it is the same with and without a cache.
+    It is the lowest multiple of M // 2 that leaves at most M tokens, for a model of M positions. A start that moved
+    with every token would shift every position, and no key or value could be kept. This one makes the model read the
+    sequence again only once in M // 2 tokens, and leaves it M // 2 tokens or more. It depends on n alone, so it is the
+    same with and without a cache.
     """
     stride = max(1, max_seq_len // 2)
     n_too_many = max(0, n_tokens - max_seq_len)
@@ -203,7 +203,7 @@ def context_start(n_tokens: int, max_seq_len: int) -> int:
 def left_padded(
     texts: Sequence[Sequence[int]], device: torch.device
 ) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"] | None]:
-    """Texts as rows that end together, and where their tokens are real (None: everywhere)."""
+    """Return sequences as rows padded on the left, and where their tokens are real (None: everywhere)."""
     longest = max(map(len, texts))
     rows = [[PADDING_TOKEN] * (longest - len(text)) + list(text) for text in texts]
     tokens = torch.tensor(rows, device=device)
@@ -216,7 +216,7 @@ def left_padded(
 def right_padded(
     texts: Sequence[Sequence[int]], device: torch.device
 ) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"] | None]:
-    """Texts as rows that begin together, and where their tokens are real (None: everywhere)."""
+    """Return sequences as rows padded on the right, and where their tokens are real (None: everywhere)."""
     longest = max(map(len, texts))
     tokens = torch.tensor(
         [[*text, *[PADDING_TOKEN] * (longest - len(text))] for text in texts], device=device
@@ -228,10 +228,10 @@ def right_padded(
 
 
 def room_for_drafts(n_tokens: int, max_seq_len: int) -> int:
-    """How many tokens more a model can read after a text of n tokens before it reads from a later start on."""
+    """Return how many tokens can follow n tokens before `context_start` moves."""
     return max_seq_len - (n_tokens - context_start(n_tokens, max_seq_len))
 
 
 def device_of(model: GenerativeModel) -> torch.device:
-    """The device of the model's weights."""
+    """Return the device of the model's weights."""
     return model.embed.weight.device

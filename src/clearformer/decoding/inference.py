@@ -1,4 +1,4 @@
-"""A model in evaluation mode for a while, by the cores that this process may use."""
+"""Putting a model into evaluation mode, and limiting torch to the cores that this process may use."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,16 +12,16 @@ from torch import nn
 from clearformer.cores import n_cores
 
 _evaluated: WeakKeyDictionary[nn.Module, list[list[nn.Module]]] = WeakKeyDictionary()
-"""Models in evaluation mode: for each `with` block that wants it so, the modules that it found in training mode."""
+"""Models in evaluation mode: for each open `with` block, the modules that it found in training mode."""
 
 _changing = Lock()
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Dropout off inside the `with` block, and no more threads than cores; afterwards all is as it was.
+    """Turn dropout off in the `with` block and use no more threads than cores; restore both afterwards.
 
-    Of several threads that look at one model the last one sets it back: dropout does not return while another computes.
+    If several threads evaluate one model, the last to leave restores it, so dropout stays off while another computes.
     """
     with ExitStack() as afterwards:
         _begin(model)
@@ -35,7 +35,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @cache
 def most_threads() -> int:
-    """As many as cores when first asked: torch does not look at a container's quota, and looking takes its time."""
+    """Return the number of cores, cached because it is slow to find; torch itself ignores a container's quota."""
     return n_cores()
 
 

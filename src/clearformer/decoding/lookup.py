@@ -1,26 +1,25 @@
-"""Drafts looked up in the text itself, for speculative decoding: what followed the same tokens the last time.
+"""Speculative decoding with drafts looked up in the text itself: the tokens that last followed the same n-gram.
 
     text          ... the cat sat on the mat. Then the cat
-    draft         sat on the mat                              by what followed "the cat" before
+    draft         sat on the mat                              followed "the cat" before
     one pass      scores after "cat", "cat sat", "cat sat on", "cat sat on the" and "cat sat on the mat"
 
-A pass over a few tokens takes hardly longer than one over a single token, and gives the scores of every position of
-the draft. From these the tokens are chosen one after another as ever, by the same settings and the same random
-numbers, as long as each is the draft's (`loop.generate_tokens`). Drafts without a second model: Saxena 2023, prompt
-lookup decoding.
+A pass over a few tokens takes hardly longer than one over a single token, and gives the scores at every position of
+the draft. From these the loop chooses tokens one after another as usual, with the same settings and random numbers,
+for as long as each equals the draft's (`loop.generate_tokens`). Such drafts need no second model (Saxena 2023, prompt
+lookup decoding).
 
-**The text is distributed as without drafts.** Let p be the distribution of the next token after what stands before it,
-and d the draft's token there. Speculative sampling (Leviathan et al. 2023, section 2.3) draws a draft from some q,
-keeps it with probability min(1, p(d) / q(d)), and where it is rejected draws from (p - q)+, normalised, in its place;
-their appendix A.1 shows that the result has the distribution p. A draft that is looked up is certain: q(d) = 1. So it
-is kept with probability p(d), and replaced by a token x != d with probability (1 - p(d)) p(x) / (1 - p(d)) = p(x). Both
-are what happens where x is drawn from p itself and the draft counts as right where x = d: P(x = d) = p(d), and every
-other x has p(x). That is what the loop does. What is drawn never depends on the draft, which itself depends on earlier
-tokens alone; the draft decides only how many positions of a pass are of use. With temperature 0 all of p is on the
-likeliest token, and the same holds.
+**The distribution of the text is the same as without drafts.** Let p be the distribution of the next token given those
+before it, and d the draft's token there. Speculative sampling (Leviathan et al. 2023, section 2.3) draws a draft from
+some q, keeps it with probability min(1, p(d) / q(d)), and otherwise draws from (p - q)+, normalised; their appendix A.1
+shows that the result has the distribution p. A draft that is looked up is certain: q(d) = 1. So it is kept with
+probability p(d), and replaced by a token x != d with probability (1 - p(d)) p(x) / (1 - p(d)) = p(x). The loop does the
+same in another way: it draws x from p, and the draft is right if x = d, which has probability p(d); every other x has
+p(x). The draw never depends on the draft, which itself depends on earlier tokens alone; the draft decides only how many
+positions of a pass are used. With temperature 0 all of p is on the likeliest token, and the same holds.
 
-So it is more than the same distribution: the same random numbers give the same text, token for token, up to the
-rounding of scores, whose last bits may differ between a pass over several tokens and passes over one.
+Not only the distribution is the same: the same random numbers give the same text, token for token, up to the rounding
+of scores, whose last bits may differ between a pass over several tokens and passes over one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,31 +28,31 @@ from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError
 
 LONGEST_MATCH = 8
-"""Tokens that are compared at most: the longer those that are the same, the likelier what followed is too."""
+"""The longest n-gram that is compared; the longer the match, the likelier the draft is right."""
 
 FIRST_DRAFT = 2
-"""Tokens of the first draft; see `Lookup.draft`."""
+"""The length of the first draft, in tokens; see `Lookup.draft`."""
 
 MOST_LOOKED_UP = 1024
 
 
 class Lookup:
-    """A text that grows, what followed in it upon each n-gram of up to `LONGEST_MATCH` tokens, and drafts by that."""
+    """A growing sequence, an index of its n-grams of up to `LONGEST_MATCH` tokens, and the drafts made from it."""
 
     def __init__(self, tokens: Sequence[int], longest: int) -> None:
-        """The drafts of a text that begins with some tokens; each has up to `longest` tokens, 0 for none."""
+        """Start with a prompt's tokens; drafts have up to `longest` tokens, 0 for none."""
         self.tokens: list[int] = []
-        self.n_right = 0  # tokens of the newest draft that came
+        self.n_right = 0  # correct tokens of the newest draft so far
         self._longest, self._length = longest, min(longest, FIRST_DRAFT)
         self._draft: list[int] = []
         self._followed: dict[
             tuple[int, ...], int
-        ] = {}  # each n-gram's newest occurrence but the end: where it ends
+        ] = {}  # for each n-gram, the index of the token that last followed it
         for token in tokens:
             self.add(token)
 
     def add(self, token: int) -> bool:
-        """Take the next token of the text; returns whether the draft has it there."""
+        """Append the next token; returns whether the draft predicted it."""
         if self._longest:
             for ngram in self._ends():
                 self._followed[ngram] = len(self.tokens)
@@ -63,11 +62,11 @@ class Lookup:
         return is_right
 
     def draft(self, most: int) -> list[int]:
-        """Up to `most` tokens that may follow: what did upon the longest end of the text that occurred before.
+        """Return up to `most` tokens: those that followed the longest suffix of the sequence that occurred before.
 
-        A repetition that reaches the end of the text goes on and on. Nothing, where the last token is a new one. Drafts
-        become twice as long as long as they are right, and after a wrong one as long as what was right of it and one
-        more, so that little is read in vain where nothing repeats itself.
+        If they reach the end of the sequence, they continue periodically. There are none if the last token is new. The
+        length doubles while drafts are right; after a wrong one it is the number of its right tokens plus one, so that
+        little is read in vain where nothing repeats.
         """
         if self._draft:
             if self.n_right < len(self._draft):
@@ -86,13 +85,13 @@ class Lookup:
         return []
 
     def _ends(self) -> Iterator[tuple[int, ...]]:
-        """The n-grams that the text ends with, the longest first."""
+        """Return the n-grams that end the sequence, the longest first."""
         end = tuple(self.tokens[-LONGEST_MATCH:])
         return (end[first:] for first in range(len(end)))
 
 
 def check_lookup(lookup: int, use_cache: bool = True, compiled: bool = False) -> None:
-    """Raise UserError where a draft's length is none, or drafts do not go together with other settings."""
+    """Raise UserError where `lookup` is out of range or conflicts with other settings."""
     check_whole("lookup", lookup)
     if not 0 <= lookup <= MOST_LOOKED_UP:
         raise UserError(f"lookup: tokens of a draft, from 0 (no drafts) to {MOST_LOOKED_UP:,}; got {lookup}")

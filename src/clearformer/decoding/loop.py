@@ -1,8 +1,8 @@
-"""Tokens one after the other: read the texts, choose a token for each, read those tokens, choose again.
+"""The decoding loop: read the prompts, choose a token for each, read these tokens, choose again.
 
     prefill -> choose -> decode -> choose -> decode -> ...
 
-Shapes: B the texts that still go on, V vocabulary.
+Shapes: B unfinished rows, V vocabulary.
 """
 
 import math
@@ -38,7 +38,7 @@ Stop = Callable[[int, int], bool]
 """Called with every new token as (row, token), once and in order; returns whether the row ends with it."""
 
 Look = Callable[[int, Float[Tensor, " V"], Sequence[int]], None]
-"""Called before every choice of a token as (row, the model's logits of it, the row's text so far)."""
+"""Called before every choice of a token as (row, the model's logits, the row's tokens so far)."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class NewToken:
     """One generated token.
 
     Attributes:
-        row: Which of the prompts it continues.
+        row: The index of the prompt that it continues.
         token: Its id.
         logprob: Its log-probability in nats by the model itself, before temperature and filters.
-        finish_reason: Why the row ends here: enough tokens, <eos>, or a stop; None where it goes on.
+        finish_reason: Why the row ends here: enough tokens, <eos>, or a stop; None if it does not.
     """
 
     row: int
@@ -60,7 +60,7 @@ class NewToken:
 
 @dataclass(frozen=True)
 class Completion:
-    """All that was generated for one prompt; the fields are those of `NewToken`."""
+    """The tokens generated for one prompt; the fields are those of `NewToken`."""
 
     tokens: list[int]
     logprobs: list[float]
@@ -82,33 +82,33 @@ def generate_tokens(
     known: Prefill | None = None,
     lookup: int = 0,
 ) -> Iterator[NewToken]:
-    """Continue every prompt, yielding a token of each in turn; rows that have ended leave the batch.
+    """Continue all prompts, yielding one token of each row per step; finished rows leave the batch.
 
-    A row's tokens depend on its own prompt and stream alone, not on the rows beside it, and are the same with and
-    without the cache (up to the rounding of scores that are nearly equal). Where a text outgrows the model's
-    positions, the model reads its end: see `context_start`.
+    A row's tokens depend on its own prompt and stream alone, not on the other rows, and are the same with and without
+    the cache (up to the rounding of scores that are nearly equal). Where a row outgrows the model's context, the model
+    reads only its end: see `context_start`.
 
     Args:
-        model: In evaluation mode until the last token; afterwards in the mode it was in.
+        model: In evaluation mode until the last token, and then in its previous mode again.
         prompts: Token ids, at least one in each prompt.
-        max_new_tokens: Tokens to add to each prompt, at most.
+        max_new_tokens: The most tokens to add to each prompt.
         sampling: How tokens are chosen.
-        streams: Random numbers for each prompt; see `random_stream`.
-        eos_id: The token that ends a text.
-        stop: What else ends a text.
-        use_cache: Whether keys and values are kept from token to token, or the whole text is read every time.
-        sources: Of an encoder-decoder, what it reads for each prompt; a prompt is then the beginning of what it
-            writes, such as <bos>.
+        streams: The random numbers of each prompt; see `random_stream`.
+        eos_id: The token that ends a row.
+        stop: Any other condition that ends a row.
+        use_cache: Whether to keep keys and values, or to read each sequence whole for every token.
+        sources: What an encoder-decoder reads for each prompt; a prompt is then the beginning of its target, such as
+            <bos>.
         compiled: Whether the step for a new token is compiled; see `decoding.fast.compiling`.
-        look: Who looks at what each token is chosen by.
-        known: What was made of the prompts, where they were read before.
-        lookup: Read drafts of up to so many tokens at once, looked up in each text; the tokens are the same, a turn has
-            several of some rows. See `decoding.lookup`.
+        look: Called before every choice.
+        known: The result of reading the prompts, if they were read before.
+        lookup: The longest draft looked up in each row and read at once; 0: none. The tokens are the same, but a step
+            may yield several of a row. See `decoding.lookup`.
 
     Raises:
-        UserError: a prompt is empty, or `max_new_tokens` is less than 1; or there are no sources and must be; or
-            `lookup` is out of its range, or asked for without a cache.
-        NonFiniteError: the model's scores are not numbers.
+        UserError: a prompt is empty, `max_new_tokens` is less than 1, sources are missing or not wanted, or `lookup`
+            is out of range or conflicts with `use_cache` or `compiled`.
+        NonFiniteError: the model's scores are not finite.
     """
     check_prompts(prompts, max_new_tokens)
     check_lookup(lookup, use_cache, compiled)
@@ -146,7 +146,7 @@ def generate_tokens(
 
 
 class _Text:
-    """A text that is written."""
+    """One row of the batch: a prompt and the tokens generated so far."""
 
     def __init__(
         self, row: int, prompt: Sequence[int], n_left: int, stream: np.random.Generator, longest_draft: int
@@ -157,21 +157,21 @@ class _Text:
         self.goes_on = self.follows_draft = True
 
     def draft(self, max_seq_len: int) -> list[int]:
-        """Tokens that may come next: no more than are wanted, and than the model reads beside the text."""
+        """Return a draft of the next tokens, no longer than `max_new_tokens` and the model's context allow."""
         return self.lookup.draft(min(self.n_left - 1, room_for_drafts(len(self.tokens), max_seq_len)))
 
     def add(self, token: int) -> None:
-        """Take the next token."""
+        """Append the next token."""
         self.n_left -= 1
         self.follows_draft = self.lookup.add(token)
 
     def end(self) -> None:
-        """No token follows."""
+        """End the row."""
         self.goes_on = self.follows_draft = False
 
 
 def collect(new_tokens: Iterable[NewToken], n_rows: int) -> list[Completion]:
-    """The tokens that `generate_tokens` yields, put together for each of its prompts."""
+    """Collect the tokens that `generate_tokens` yields into one completion per prompt."""
     rows: list[list[NewToken]] = [[] for _ in range(n_rows)]
     for new in new_tokens:
         rows[new.row].append(new)
@@ -190,9 +190,9 @@ class Scores(NamedTuple):
     """The model's scores of the next tokens.
 
     Attributes:
-        logits: Of every token [B V].
-        totals: The logarithms of their exponentials' sums [B].
-        highest: Each text's highest score [B].
+        logits: The logits [B V].
+        totals: Their logsumexp [B].
+        highest: The highest logit of each row [B].
         likeliest: The token that has it [B].
     """
 
@@ -202,20 +202,20 @@ class Scores(NamedTuple):
     likeliest: Int[Tensor, " B"]
 
     def of(self, rows: list[int]) -> "Scores":
-        """The scores of some texts."""
+        """Return the scores of some rows."""
         return Scores(*(field[rows] for field in self))
 
 
 def score_tokens(logits: Float[Tensor, "B V"]) -> Scores:
-    """The logits with their normaliser and their highest, by which the next tokens are chosen."""
+    """Return the logits with their normaliser and maximum, from which the next tokens are chosen."""
     highest, likeliest = logits.max(-1)
     return Scores(logits, logits.logsumexp(-1), highest, likeliest)
 
 
 def _choose(scores: Scores, texts: Sequence[_Text], sampling: Sampling) -> tuple[list[int], list[float]]:
-    """A token for each text, and its log-probability by the model."""
+    """Choose a token for each row; returns the tokens and their log-probabilities by the model."""
     totals = scores.totals.tolist()
-    if not all(map(math.isfinite, totals)):  # as they are not where a score is NaN or +inf
+    if not all(map(math.isfinite, totals)):  # not so where a score is NaN or +inf
         raise NonFiniteError(NOT_FINITE)
     tokens, token_scores = scores.likeliest, scores.highest
     if not sampling.takes_likeliest:
@@ -236,10 +236,10 @@ def _finish_reason(is_eos: bool, stops: bool, is_last: bool) -> FinishReason | N
 
 
 def check_prompts(prompts: Sequence[Sequence[int] | np.ndarray], max_new_tokens: int) -> None:
-    """Check that every prompt has a token and that some are to be added.
+    """Check that no prompt is empty and that `max_new_tokens` is in range.
 
     Raises:
-        UserError: a prompt is empty, or `max_new_tokens` is less than 1 or more than can be counted.
+        UserError: a prompt is empty, or `max_new_tokens` is not a whole number from 1 to `MOST_NEW_TOKENS`.
     """
     check_whole("max_new_tokens", max_new_tokens)
     if not 1 <= max_new_tokens <= MOST_NEW_TOKENS:

@@ -1,7 +1,7 @@
-"""How the next token is chosen: adjustments of the logits, in order, and a draw from what they leave.
+"""How the next token is chosen: adjustments of the logits, in order, and then a draw.
 
-Each adjustment is a function from logits to logits; a token that it rules out gets -inf. Their order and their
-edges are those of the logits processors of Hugging Face's transformers, so that the same settings mean the same:
+Each adjustment is a function from logits to logits; a token that it rules out gets -inf. Their order and edge cases
+are those of the logits processors of Hugging Face's transformers, so that the same settings mean the same:
 
     repetition penalty -> temperature -> top-k -> top-p -> min-p -> softmax -> draw
 
@@ -22,18 +22,18 @@ from clearformer.decoding.arguments import check_whole
 from clearformer.errors import ConfigError, UserError
 
 LOWEST_TEMPERATURE = 1e-6  # logits divided by less may overflow float32; 0 itself is greedy
-LARGEST_PENALTY = 1e6  # and the lowest is 1 / 1e6: logits times or divided by more may overflow likewise
+LARGEST_PENALTY = 1e6  # the lowest is 1 / 1e6: logits times or divided by more may overflow too
 
 
 class Sampling(Spec):
     """How tokens are chosen; the default draws from the model's own distribution.
 
     Attributes:
-        temperature: What logits are divided by; 0 chooses the likeliest token (greedy, lecture 003).
+        temperature: The divisor of the logits; 0 chooses the likeliest token (greedy, lecture 003).
         top_k: Keep this many of the likeliest tokens.
-        top_p: Keep the likeliest tokens that together hold this probability.
+        top_p: Keep the likeliest tokens that together have this probability.
         min_p: Keep tokens at least this many times as likely as the likeliest.
-        repetition_penalty: Makes tokens of the text so far less likely (more than 1) or likelier (less than 1).
+        repetition_penalty: Makes tokens that have occurred less likely (more than 1) or likelier (less than 1).
     """
 
     temperature: float = Field(default=1.0, ge=0)
@@ -69,17 +69,17 @@ class Sampling(Spec):
 
     @property
     def takes_likeliest(self) -> bool:
-        """Whether that is the token the model itself finds likeliest."""
+        """Whether the model's likeliest token is chosen, without any adjustment."""
         return self.greedy and self.repetition_penalty == 1.0
 
     def adjust(
         self, logits: Float[Tensor, "B V"], previous_tokens: Sequence[Sequence[int]]
     ) -> Float[Tensor, "B V"]:
-        """The logits to choose by.
+        """Return the logits after all adjustments.
 
         Args:
-            logits: The model's, in float32 or float64.
-            previous_tokens: The text so far of each row, its prompt included.
+            logits: The model's logits, in float32 or float64.
+            previous_tokens: The tokens of each row so far, its prompt included.
         """
         adjusted = logits
         for _, adjusted in self.stages(logits, previous_tokens):  # noqa: B007
@@ -89,11 +89,11 @@ class Sampling(Spec):
     def stages(
         self, logits: Float[Tensor, "B V"], previous_tokens: Sequence[Sequence[int]]
     ) -> Iterator[tuple[str, Float[Tensor, "B V"]]]:
-        """The logits after each adjustment that is made, in order and by the name of its setting; see `adjust`."""
+        """Yield (setting, logits) after each adjustment that applies, in order; see `adjust`."""
         if self.repetition_penalty != 1.0:
             logits = penalize_repetition(logits, previous_tokens, self.repetition_penalty)
             yield "repetition_penalty", logits
-        if self.greedy:  # nothing below changes which token is the likeliest
+        if self.greedy:  # nothing below changes the likeliest token
             return
         logits = apply_temperature(logits, self.temperature)
         yield "temperature", logits
@@ -115,10 +115,10 @@ def sampling_of(
     min_p: float | None = None,
     repetition_penalty: float = 1.0,
 ) -> Sampling:
-    """The settings, given one by one.
+    """Return a `Sampling` of the given settings.
 
     Raises:
-        ConfigError: one of them is out of its range.
+        ConfigError: a setting is out of range.
     """
     settings = {
         "temperature": temperature,
@@ -136,10 +136,10 @@ def sampling_of(
 def penalize_repetition(
     logits: Float[Tensor, "B V"], previous_tokens: Sequence[Sequence[int]], penalty: float
 ) -> Float[Tensor, "B V"]:
-    """s / penalty where s > 0 and s * penalty where s < 0, for the score s of every token of the text so far.
+    """Replace the score s of every token that has occurred by s / penalty if s > 0 and s * penalty if s < 0.
 
-    Once for each token however often it occurs. Keskar et al. 2019 (CTRL), section 4.1, divide all scores; negative
-    ones are multiplied here, as they would otherwise grow.
+    This happens once per token, however often it occurs. Keskar et al. 2019 (CTRL), section 4.1, divide all scores;
+    here negative ones are multiplied, because division would raise them.
     """
     seen = torch.zeros_like(logits, dtype=torch.bool)
     for row, tokens in zip(seen, previous_tokens, strict=True):
@@ -149,20 +149,20 @@ def penalize_repetition(
 
 
 def apply_temperature(logits: Float[Tensor, "B V"], temperature: float) -> Float[Tensor, "B V"]:
-    """s / temperature: below 1 sharper, above 1 flatter (lecture 000, section 5.7)."""
+    """s / temperature: sharper below 1, flatter above 1 (lecture 000, section 5.7)."""
     return logits / temperature
 
 
 def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
-    """The k highest scores, and those equal to the lowest of them (Fan et al. 2018; lecture 003)."""
+    """Keep the k highest scores, and those equal to the lowest of them (Fan et al. 2018; lecture 003)."""
     lowest = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
     return logits.masked_fill(logits < lowest, -math.inf)
 
 
 def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
-    """The smallest set of likeliest tokens whose probability is at least p (Holtzman et al. 2020; lecture 003).
+    """Keep the smallest set of likeliest tokens whose probability is at least p (Holtzman et al. 2020; lecture 003).
 
-    Found from the unlikely end: tokens go while they hold 1 - p or less together, and the likeliest always stays.
+    The least likely tokens are dropped as long as their total is 1 - p or less; the likeliest always stays.
     """
     ascending, tokens = logits.sort(dim=-1)
     too_unlikely = ascending.softmax(-1).cumsum(-1) <= 1 - p
@@ -171,7 +171,7 @@ def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
 
 
 def keep_min_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
-    """Tokens whose probability is at least p times that of the likeliest (Nguyen et al. 2024)."""
+    """Keep tokens whose probability is at least p times that of the likeliest (Nguyen et al. 2024)."""
     probabilities = logits.softmax(-1)
     least = p * probabilities.amax(-1, keepdim=True)
     return logits.masked_fill(probabilities < least, -math.inf)
@@ -181,10 +181,10 @@ def keep_min_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
 
 
 def random_stream(seed: int, row: int) -> np.random.Generator:
-    """The random numbers of one row, which no other row can change: a function of the seed and the row alone.
+    """Return the random numbers of one row, which depend on the seed and the row alone.
 
     Raises:
-        UserError: the seed is negative, or no whole number.
+        UserError: the seed is negative or not a whole number.
     """
     check_whole("seed", seed)
     if seed < 0:
@@ -193,12 +193,12 @@ def random_stream(seed: int, row: int) -> np.random.Generator:
 
 
 def draw(logits: Float[Tensor, "B V"], streams: Sequence[np.random.Generator]) -> Int[Tensor, " B"]:
-    """A token for each row with probability softmax(logits), by one number of the row's own stream.
+    """Draw a token for each row with probability softmax(logits), using one number of the row's own stream.
 
-    The token is the first whose cumulative probability exceeds u, uniform on [0, 1). Summed on the CPU in float64,
-    so that the same logits give the same tokens on every device, and rare tokens of a large vocabulary their due.
+    The token is the first whose cumulative probability exceeds u, uniform on [0, 1). The sums are in float64 on the
+    CPU: equal probabilities give equal tokens on every device, and rare tokens keep their share in a large vocabulary.
     """
     cumulative = logits.softmax(-1).cpu().double().cumsum(-1)
     u = torch.tensor([stream.random() for stream in streams], dtype=torch.float64).unsqueeze(1)
-    # u is at most 1 - 2^-53, so that its product with the total is below the total, rounded or not.
+    # u is at most 1 - 2^-53, so its product with the total is below the total even after rounding.
     return torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True).squeeze(1)

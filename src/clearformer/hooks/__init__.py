@@ -1,4 +1,4 @@
-"""Named places in a module where an activation is read or replaced, and the activations that were read there."""
+"""Hook points, at which a model's activations are read or replaced, and the activations read there."""
 
 from clearformer.hooks.activations import ActivationCache, UnknownActivationError
 from clearformer.hooks.points import (

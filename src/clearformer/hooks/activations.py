@@ -1,4 +1,4 @@
-"""The activations that were looked at in one call of a model, by name."""
+"""The activations recorded in one call of a model, by name."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,22 +9,22 @@ from clearformer.errors import UserError, did_you_mean, shown
 
 
 class UnknownActivationError(UserError, KeyError):
-    """A name under which no activation was kept; the message names the nearest."""
+    """Raised for a name under which no activation was recorded; the message suggests the nearest."""
 
-    __str__ = UserError.__str__  # KeyError's would put quotation marks around the line
+    __str__ = UserError.__str__  # KeyError's would quote the message
 
 
 class ActivationCache(dict[str, Tensor]):
-    """Activations by the names of their hook points, in the order in which they were made.
+    """Activations by the names of their hook points, in the order in which they were computed.
 
         cache["blocks.0.attn.hook_pattern"]
         cache["pattern", 0]                  the same
-        cache["scale", -1]                   of the last layer: in which module, where it has several, says "ln1.scale"
-        cache["pattern", 0, "encoder"]       of an encoder-decoder's encoder; where nothing is said, its decoder's
+        cache["ln1.scale", -1]               in the last layer; "scale" alone if only one of its modules has it
+        cache["pattern", 0, "encoder"]       in an encoder-decoder's encoder; without "encoder", in its decoder
         cache["cross_attn.pattern", 0]
         cache["embed"]                       hook_embed
 
-    A wrong name is a `KeyError` that names the nearest.
+    A wrong name raises a `KeyError` that suggests the nearest.
     """
 
     def __getitem__(self, key: Any) -> Tensor:
@@ -37,7 +37,7 @@ class ActivationCache(dict[str, Tensor]):
         return dict.__getitem__(self, name) if name in self else self._unknown(key)
 
     def _name_in_layer(self, short: str, layer: int, stack: str | None = None) -> str:
-        """The full name of a point by a short one and its layer; negative layers count from the last."""
+        """Return the full name of a point from its short name and layer; negative layers count from the last."""
         blocks = self._blocks(stack)
         folder = f"{blocks}.{self._layer(blocks, layer)}."
         inside = {_short(name.removeprefix(folder)): name for name in self if name.startswith(folder)}
@@ -57,7 +57,7 @@ class ActivationCache(dict[str, Tensor]):
         return inside[named_so[0]]
 
     def _blocks(self, stack: str | None) -> str:
-        """The module in which the layers of a stack are."""
+        """Return the name of the module that holds a stack's layers."""
         known = list(dict.fromkeys(name.partition(".")[0] for name in self if "blocks." in name))
         if stack is None:
             return "decoder_blocks" if "decoder_blocks" in known else next(iter(known), "blocks")
@@ -91,7 +91,7 @@ class ActivationCache(dict[str, Tensor]):
 
 
 def _short(path: str) -> str:
-    """`attn.hook_pattern` as `attn.pattern`."""
+    """Shorten `attn.hook_pattern` to `attn.pattern`."""
     return ".".join(part.removeprefix("hook_") for part in path.split("."))
 
 

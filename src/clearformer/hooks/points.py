@@ -1,12 +1,12 @@
-"""Named places in a model where an activation can be read or replaced.
+"""Hook points: named places in a model where an activation can be read or replaced.
 
-A hook point is an ordinary attribute of the module that owns it, so its full name is the module's path and
-the attribute's (`blocks.0.attn.hook_pattern`, the names TransformerLens users know). A module has one exactly
-where its forward pass comes by. Called while nobody looks, it hands its argument on and does nothing else;
-`torch.compile` removes it altogether, and compiles anew for a model that is looked at.
+A hook point is an ordinary attribute of its module, so its full name is the module's path and the attribute's name
+(`blocks.0.attn.hook_pattern`, as in TransformerLens). A module has only the points that its forward pass calls.
+Without hook functions, a point returns its argument unchanged; `torch.compile` removes it, and compiles again for a
+model that has some.
 
-The functions that look belong to the code inside a `with hooked(...)` block, and to its thread or task alone:
-the model itself only counts how many such blocks are open at a point.
+Hook functions are active inside a `with hooked(...)` block, and only in its thread or task. The model itself only
+counts how many such blocks are open at each point.
 """
 
 import inspect
@@ -28,28 +28,28 @@ from clearformer.hooks.activations import ActivationCache
 
 @dataclass(frozen=True)
 class Hook:
-    """The place that a hook function is called at.
+    """The hook point at which a hook function is called.
 
     Attributes:
-        name: The point's full name in the model that `hooked` was given.
+        name: The point's full name in the model that was passed to `hooked`.
     """
 
     name: str
 
 
 HookFn = Callable[[Tensor, Hook], Tensor | None]
-"""A hook function of an activation: returns another to put in its place, or None to leave it."""
+"""A hook function: returns a replacement for the activation, or None to leave it."""
 
 
 class HookPoint:
     """One named place in a module."""
 
     def __init__(self) -> None:
-        self.n_open = 0  # `hooked` blocks that name it, in all threads
+        self.n_open = 0  # open `hooked` blocks with functions for it, in all threads
 
     @property
     def has_hooks(self) -> bool:
-        """Whether a hook function is called here, by this thread or task."""
+        """Whether this thread or task has a hook function here."""
         return self.n_open > 0 and any(self in hooks for hooks in _open.get())
 
     def __call__(self, activation: Tensor) -> Tensor:
@@ -63,14 +63,14 @@ class HookPoint:
 
 
 HookFns = dict[HookPoint, list[tuple[HookFn, Hook]]]
-"""The functions of one `with` block, by where they look."""
+"""The functions of one `with` block, by hook point."""
 
 _open: ContextVar[tuple[HookFns, ...]] = ContextVar("open blocks, the outermost first", default=())
 _counting = Lock()
 
 
 def hook_points(model: nn.Module) -> dict[str, HookPoint]:
-    """Every hook point of a model by its full name, in the order of its modules."""
+    """Return every hook point of a model by its full name, in the order of its modules."""
     return {
         f"{path}.{name}" if path else name: value
         for path, module in model.named_modules()
@@ -80,20 +80,20 @@ def hook_points(model: nn.Module) -> dict[str, HookPoint]:
 
 
 def is_any_open() -> bool:
-    """Whether a `hooked` block of any model is open, in this thread or task."""
+    """Whether this thread or task has an open `hooked` block, of any model."""
     return bool(_open.get())
 
 
 def has_any_hooks(model: nn.Module) -> bool:
-    """Whether a function looks at any point of a model in this call."""
+    """Whether this thread or task has a hook function at any point of the model."""
     return any(point.has_hooks for point in hook_points(model).values())
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """The names of hook points that a pattern means; in it, `*` stands for any characters.
+    """Return the names that match a pattern, in which `*` stands for any characters.
 
     Raises:
-        UserError: it means none (with the nearest that does).
+        UserError: no name matches; the message suggests the nearest.
     """
     names = list(names)
     found = [name for name in names if fnmatchcase(name, pattern)]
@@ -106,20 +106,20 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
 
 
 class HookedModule(nn.Module):
-    """A module whose activations are looked at by their names."""
+    """A module with named activations."""
 
     def hooked(self, hooks: Mapping[str, HookFn]) -> AbstractContextManager[None]:
-        """Call functions with named activations, which they may replace, in a `with` block; see `hooks.hooked`."""
+        """Call functions at hook points in a `with` block; see `hooks.hooked`."""
         return hooked(self, hooks)
 
     def run_with_cache(
         self, *inputs: Any, names: str | Iterable[str] | Callable[[str], bool] | None = None
     ) -> tuple[Float[Tensor, "..."], ActivationCache]:
-        """The result of `forward`, and the activations at the named hook points (all, where no names are given).
+        """Return the result of `forward` and the activations at the named hook points (by default all).
 
-        A name may be a pattern (`blocks.*.attn.hook_z`), or a function tells which names are meant. Each activation is
-        as it goes on from its point: as the functions of a `hooked` block around this call left it. `ActivationCache`
-        says how they are found again.
+        `names` are names or patterns (`blocks.*.attn.hook_z`), or a function that says whether a name is wanted.
+        Functions of a `hooked` block around this call come first: what they replace is recorded as replaced. See
+        `ActivationCache` for how to look activations up.
 
         Shapes follow TransformerLens: q, k, v and z are [B T H Dh], scores and patterns [B H T S], the scale of a norm
         [B T 1], the rest [B T D] (or F in the feed-forward network).
@@ -142,19 +142,19 @@ class HookedModule(nn.Module):
 
 @contextmanager
 def hooked(model: nn.Module, hooks: Mapping[str, HookFn]) -> Iterator[None]:
-    """Call functions with the named activations, which they may replace, inside the `with` block.
+    """Call hook functions at a model's hook points inside the `with` block.
 
     Args:
-        hooks: By a point's name or a pattern (`blocks.*.attn.hook_z`), a function of an activation and of a `Hook`
-            that names the point. Of several at one point each is given what the one before it left there:
-            those of an outer block come first, then those of this one in their order here.
+        hooks: Functions of (activation, hook), by a point's name or a pattern (`blocks.*.attn.hook_z`). Several at
+            one point run one after another, each on the previous one's result: first those of outer blocks, then
+            these in their order here.
 
     Raises:
-        UserError: a name or pattern that means no hook point of this model, or a function of other arguments.
+        UserError: a name or pattern matches no hook point, or a function takes other arguments.
     """
     points = hook_points(model)
     by_point: HookFns = {}
-    checked: set[int] = set()  # often one function is given for many points
+    checked: set[int] = set()  # one function often serves many points
     for pattern, function in hooks.items():
         if id(function) not in checked:
             _check_signature(pattern, function)
@@ -166,7 +166,7 @@ def hooked(model: nn.Module, hooks: Mapping[str, HookFn]) -> Iterator[None]:
     try:
         yield
     finally:
-        # Not the state before: a generator may close its block after one that was opened later.
+        # Not the previous state: a generator may close its block after a block that was opened later.
         _open.set(tuple(each for each in _open.get() if each is not by_point))
         _count(by_point, -1)
 
@@ -180,7 +180,7 @@ def _count(points: Iterable[HookPoint], change: int) -> None:
 def _check_signature(pattern: str, function: HookFn) -> None:
     try:
         signature = inspect.signature(function)
-    except ValueError:  # what is written in C need not have one
+    except ValueError:  # functions written in C may have none
         return
     try:
         signature.bind(None, None)

@@ -1,14 +1,14 @@
-"""Readings that are kept: what a model makes of a text is computed once, for all lens functions that ask for it.
+"""A cache of what lens functions compute from a model and a text, shared between their calls.
 
     with lens.Readings(megabytes=200).in_use():
         lens.ledger(run, text)
-        lens.ledger(run, text, position=3)      reads nothing anew
+        lens.ledger(run, text, position=3)      does not run the model again
 
-Results are the same to the bit with and without. Off by default; in the `with` block it is on for its thread or task
-alone. A model that changes is noticed: each of its modules, parameters and buffers must be the very one that it was,
-and no operation of torch may have written to it since. What is written past torch's notice (`parameter.data`, views of
-NumPy) and plain attributes of modules are not watched. Nothing is kept while a hook function looks at a model, under
-autocast, or of a model whose weights were made in inference mode.
+Results are the same to the bit with and without it. It is off by default; the `with` block turns it on for its own
+thread or task alone. When a model changes, its values are dropped: every module, parameter and buffer must be the same
+object, and no torch operation may have written to it since. Writes that bypass torch (`parameter.data`, NumPy views)
+and plain attributes of modules go unnoticed. Nothing is cached while a `hooked` block is open, under autocast, or for
+a model whose weights were created in inference mode.
 """
 
 from collections import OrderedDict
@@ -28,25 +28,25 @@ from clearformer.hooks.points import is_any_open
 
 T = TypeVar("T")
 MEGABYTES = 200
-LARGEST_SHARE = 4  # of the room that there is, what one value may take up: a quarter
-SMALL_BYTES = 64  # of a number, or of the words around one
+LARGEST_SHARE = 4  # one value may take a quarter of the memory
+SMALL_BYTES = 64  # assumed size of a number, and overhead of each entry
 
 
 class Missing:
-    """In place of a value that is not kept; None may be one."""
+    """The type of MISSING, which stands for a value that is not cached (None may be a value)."""
 
 
 MISSING = Missing()
 
 
 class Readings:
-    """Values that were computed of models and texts, as many as there is room for; the oldest go first.
+    """A cache of values computed from models and texts; the least recently used are dropped first.
 
     Args:
-        megabytes: The room.
+        megabytes: The most memory that the values may take.
 
     Raises:
-        UserError: it is no number from 1 on.
+        UserError: `megabytes` is not a number of at least 1.
     """
 
     def __init__(self, megabytes: float = MEGABYTES) -> None:
@@ -64,7 +64,7 @@ class Readings:
 
     @contextmanager
     def in_use(self) -> Iterator["Readings"]:
-        """Lens functions that are called in the `with` block, by this thread or task, keep and use readings."""
+        """Have lens functions that this thread or task calls in the `with` block use this cache."""
         token = _in_use.set(self)
         try:
             yield self
@@ -72,14 +72,14 @@ class Readings:
             _in_use.reset(token)
 
     def find(self, model: nn.Module, keys: Iterable[Hashable]) -> list[Any]:
-        """The values that are kept of a model as it is now, MISSING where there is none; they are left as they are."""
+        """Return the values cached for the model in its present state, or MISSING; callers must not modify them."""
         with self._lock:
             if not self._is_known(model):
                 return [MISSING for _ in keys]
             return [self._value((id(model), key)) for key in keys]
 
     def keep(self, model: nn.Module, values: Mapping[Any, Any]) -> None:
-        """Keep values by their keys, which were computed of a model as it is now; not those that are too large."""
+        """Cache values computed from the model in its present state, except those that are too large."""
         with self._lock:
             if not self._is_known(model) and not self._watch(model):
                 return
@@ -88,7 +88,7 @@ class Readings:
                 self._add((id(model), key), value)
 
     def make_room(self) -> None:
-        """Drop what would have to go for as much as was kept at once before, so that it is gone when that is made."""
+        """Make room for the largest batch of values so far before the next is computed, to lower the peak memory."""
         with self._lock:
             while self._values and self.n_bytes + self._most_at_once > self.most_bytes:
                 self._drop(next(iter(self._values)))
@@ -110,7 +110,7 @@ class Readings:
             self._drop(next(iter(self._values)))
 
     def _is_known(self, model: nn.Module) -> bool:
-        """Whether a model is as it was; what was kept of another state of it, or of one that is gone, is dropped."""
+        """Whether the model is known and unchanged; the values of an earlier state are dropped."""
         watched = self._models.get(id(model))
         if watched is None:
             return False
@@ -120,7 +120,7 @@ class Readings:
         return True
 
     def _watch(self, model: nn.Module) -> bool:
-        """Watch a model from now on, if its parts can be watched."""
+        """Watch a model from now on; returns whether its parts can be watched."""
         for number in [number for number, watched in self._models.items() if watched.is_gone]:
             self._forget(number)
         watched = _Watched.of(model)
@@ -142,7 +142,7 @@ _in_use: ContextVar[Readings | None] = ContextVar("the readings that lens functi
 
 
 def readings_in_use() -> Readings | None:
-    """The readings in use, where what is computed now may be kept."""
+    """Return the readings in use; None where there are none, or results may not be cached now."""
     readings = _in_use.get()
     if readings is None or is_any_open() or any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
         return None
@@ -150,9 +150,9 @@ def readings_in_use() -> Readings | None:
 
 
 def once(model: nn.Module, key: Hashable, make: Callable[[], T]) -> T:
-    """The value that `make` computes of a model and of what the key names, or the one that is kept.
+    """Return the cached value for the model and key, or call `make` and cache its result.
 
-    Whoever is given it leaves it as it is. `make` computes without gradients.
+    Callers must not modify the value. `make` computes without gradients.
     """
     readings = readings_in_use()
     if readings is None:
@@ -165,7 +165,7 @@ def once(model: nn.Module, key: Hashable, make: Callable[[], T]) -> T:
 
 
 class _Watched:
-    """A model's modules, parameters and buffers, each with the number of times that torch has written to it."""
+    """References to a model's modules, parameters and buffers, and the tensors' versions."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = ref(model)
@@ -174,7 +174,7 @@ class _Watched:
 
     @classmethod
     def of(cls, model: nn.Module) -> "_Watched | None":
-        """A model that is watched; None where its weights do not tell when they change."""
+        """Watch a model; returns None where its tensors count no versions (made in inference mode)."""
         return (
             None
             if any(isinstance(each, Tensor) and each.is_inference() for each in parts_of(model))
@@ -186,7 +186,7 @@ class _Watched:
         return self.model() is None
 
     def is_same(self, model: nn.Module) -> bool:
-        """Whether this is the model, unchanged."""
+        """Whether `model` is the watched one, unchanged."""
         if self.model() is not model:
             return False
         parts = parts_of(model)
@@ -198,10 +198,10 @@ class _Watched:
 
 
 def parts_of(model: nn.Module) -> list[nn.Module | Tensor]:
-    """A model's modules, parameters and buffers, in an order of their own."""
-    # By torch's own dictionaries: its public walks are much slower, and each question of the readings walks once.
+    """Return a model's modules, parameters and buffers, in a fixed order."""
+    # Through torch's private dictionaries: its public iterators are much slower, and every look-up calls this.
     modules = [model]
-    for module in modules:  # which grows as it is walked
+    for module in modules:  # grows during the loop
         modules += filter(None, module._modules.values())
     tensors = [
         each for module in modules for of in (module._parameters, module._buffers) for each in of.values()
@@ -210,12 +210,12 @@ def parts_of(model: nn.Module) -> list[nn.Module | Tensor]:
 
 
 def versions_of(parts: Iterable[nn.Module | Tensor]) -> list[tuple[int, int]]:
-    """Where the numbers of each tensor lie, and how often torch has written to them."""
+    """Return the address of each tensor, and how often torch has written to it."""
     return [(part.data_ptr(), part._version) for part in parts if isinstance(part, Tensor)]
 
 
 def bytes_of(value: Any) -> int:
-    """The memory that a value takes up, about."""
+    """Estimate the memory that a value takes."""
     if isinstance(value, Tensor):
         return value.untyped_storage().nbytes()
     if isinstance(value, np.ndarray):

@@ -1,6 +1,6 @@
-"""The way to transformers and back: a run as a folder that it loads, and its folders as runs.
+"""Conversion to and from transformers: runs written as folders that it loads, and its folders read as runs.
 
-Foreign names and layouts live here and nowhere else; `architectures` has a file for each family of models.
+Foreign names and layouts occur only in this package; `architectures` has a file for each family of models.
 """
 
 from clearformer.interop.exporting import to_hf

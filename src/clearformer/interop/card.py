@@ -1,4 +1,4 @@
-"""The page that goes with an exported model: what it is, how it came to be, how it is loaded."""
+"""The model card of an exported model: its kind, how to load it, and how it was trained."""
 
 from dataclasses import dataclass
 
@@ -30,14 +30,14 @@ IS_WHAT = {
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A loss on held-out data, and on how much of them: a share of 1 is all; None where that is not known."""
+    """A loss on held-out data, and the share of them that it covers: 1 for all, None if unknown."""
 
     loss: float
     share: float | None
 
 
 def auto_class(fitted: ArchitectureMatch) -> str:
-    """The class of transformers' that loads a model by its config.json: AutoModelForCausalLM and the like."""
+    """Return the auto class of transformers that loads a model, such as AutoModelForCausalLM."""
     return next(auto for ending, auto in AUTO_CLASSES.items() if fitted.class_name.endswith(ending))
 
 
@@ -49,7 +49,7 @@ def model_card(
     step: int,
     held_out: HeldOut | None,
 ) -> str:
-    """README.md, with the header that Hugging Face's pages read."""
+    """Return the text of README.md, with the header that Hugging Face's pages read."""
     auto = auto_class(fitted)
     return f"""\
 ---
@@ -91,7 +91,7 @@ def _training(config: RunConfig, step: int, held_out: HeldOut | None) -> str:
 
 
 def _loss(held_out: HeldOut, predicted: str) -> str:
-    """The loss in words that say of how much of the held-out data it is."""
+    """State the loss, and the share of the held-out data that it covers."""
     loss = f"{held_out.loss:.4f} nats per {predicted}"
     if held_out.share is None:
         return (
@@ -104,7 +104,7 @@ def _loss(held_out: HeldOut, predicted: str) -> str:
 
 
 def _predicted(config: RunConfig) -> str:
-    """The unit that the model's loss is a mean over."""
+    """Return the unit over which the model's loss is a mean."""
     if config.model.n_classes is not None:
         return "text"
     return "masked token" if config.model.family == "encoder" else "token"

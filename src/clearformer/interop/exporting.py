@@ -1,4 +1,4 @@
-"""A run as a folder that transformers loads, with no code of ours."""
+"""Export of a run as a folder that transformers loads without our code."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,19 +25,20 @@ CARD = "README.md"
 
 
 def to_hf(run: RunLike | str | Path, folder: str | Path, checkpoint: str = "latest") -> ArchitectureMatch:
-    """Write a run as config.json, model.safetensors, tokenizer.json and what goes with them.
+    """Write a run as config.json, model.safetensors, tokenizer.json, their companion files and a model card.
 
     Args:
-        run: A run that was loaded, or one's name or folder.
-        folder: A new folder, or an empty one.
-        checkpoint: Of a run that is not loaded yet: `latest`, `best` or a step's number.
+        run: A loaded run, or a run's name or folder.
+        folder: A new or empty folder.
+        checkpoint: For a run that is not loaded yet: `latest`, `best` or a step's number.
 
     Returns:
-        The architecture it was written as.
+        The architecture that the model was written as.
 
     Raises:
-        ConfigError: the model is no architecture of transformers'; the settings that differ from the nearest are named.
-        RunError: there is no such run, or something is in the folder.
+        ConfigError: transformers has no such architecture; the message names the settings that differ from the nearest.
+        TokenizerError: the tokeniser is of a kind that only clearformer reads.
+        RunError: there is no such run, or the folder is not empty.
         DiskError: the folder cannot be written.
     """
     target = user_path(folder)
@@ -54,10 +55,10 @@ def to_hf(run: RunLike | str | Path, folder: str | Path, checkpoint: str = "late
 
 
 def check_empty_folder(folder: Path) -> None:
-    """Nothing that exists is written over.
+    """Check that writing to the folder overwrites nothing.
 
     Raises:
-        RunError: there is a file, or a folder with something in it.
+        RunError: it is a file, or a folder that is not empty.
         DiskError: the folder cannot be read.
     """
     with disk_errors(folder):
@@ -89,10 +90,9 @@ def _write(run: RunLike, fitted: ArchitectureMatch, folder: Path) -> None:
 
 
 def held_out_of(run: RunLike) -> HeldOut | None:
-    """The loss of a run's model on held-out data: what metrics.jsonl says of its step, or else its checkpoint.
+    """Return a model's loss on held-out data at its step, from metrics.jsonl or else from its checkpoint.
 
-    None where neither does, where the run is kept nowhere, or where the model is not as it was in training (a mean of
-    checkpoints, or trained on by other means).
+    Return None if neither has it, if the run has no folder, or if the weights differ from the checkpoint's.
     """
     folder = folder_of(run)
     if folder is None:
@@ -110,6 +110,6 @@ def held_out_of(run: RunLike) -> HeldOut | None:
 def _same_weights(file: Path, weights: Mapping[str, Tensor]) -> bool:
     try:
         stored = load_file(file)
-    except (OSError, SafetensorError):  # a loaded run may have lost its checkpoint to a later one
+    except (OSError, SafetensorError):  # a later checkpoint may have replaced that of a loaded run
         return False
     return stored.keys() == weights.keys() and all(torch.equal(stored[n], weights[n]) for n in weights)

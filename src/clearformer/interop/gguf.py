@@ -1,4 +1,4 @@
-"""A decoder as one GGUF file, the format of llama.cpp: GPT-2, Llama and Qwen3, with byte-level BPE."""
+"""Export of a decoder as one GGUF file, the format of llama.cpp: GPT-2, Llama and Qwen3, with byte-level BPE."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -22,18 +22,18 @@ from clearformer.runs.folders import UNKEPT, RunLike, folder_of, read_run
 from clearformer.text import BPETokenizer, Tokenizer
 from clearformer.training.store.state import weights_of
 
-NORMAL, CONTROL = 1, 3  # of tokenizer.ggml.token_type
+NORMAL, CONTROL = 1, 3  # values of tokenizer.ggml.token_type
 FILE_TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16"}
-# With all that is no matrix: llama.cpp adds and multiplies by these in float32.
+# These, and all tensors that are not matrices, stay in float32, because llama.cpp computes with them in float32.
 IN_FLOAT32 = {"position_embd.weight"}
 
 
-# --- how tensors lie there --------------------------------------------------------------------------------
+# --- layouts of tensors in GGUF ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Stacked:
-    """Matrices of `n` kinds, one under the other."""
+    """`n` matrices, one below the other."""
 
     n: int
 
@@ -46,7 +46,7 @@ class Stacked:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Rows of each head in the order that rotation pairs them there: 0, n/2, 1, n/2 + 1, ... (ours: i with i + n/2)."""
+    """Rows of each head with rotated pairs side by side: 0, n/2, 1, n/2 + 1, ... (ours rotates i with i + n/2)."""
 
     n_heads: int
 
@@ -103,7 +103,7 @@ def _qwen3_rules(_: ModelConfig) -> list[Rule]:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model in GGUF: its name, the places of its tensors, and the feed-forward network that it must have."""
+    """A kind of model in GGUF: its name, the rules for its tensors, and the feed-forward network that it requires."""
 
     name: str
     rules: Callable[[ModelConfig], list[Rule]]
@@ -126,21 +126,21 @@ def to_gguf(
     """Write a run as one GGUF file with its model and its tokeniser.
 
     Args:
-        run: A run that was loaded, or one's name or folder.
-        file: A file that does not exist.
-        checkpoint: Of a run that is not loaded yet: `latest`, `best` or a step's number.
-        dtype: Of the matrices: float32 or float16.
+        run: A loaded run, or a run's name or folder.
+        file: A new file.
+        checkpoint: For a run that is not loaded yet: `latest`, `best` or a step's number.
+        dtype: The type of the matrices: float32 or float16.
 
     Raises:
-        ConfigError: the model is none of the kinds that are written; the first setting that does not fit is named.
-            Or there is no such type, or a weight is too large for it.
-        TokenizerError: the tokeniser is no byte-level BPE with GPT-2's pre-tokens.
-        RunError: there is no such run, or there is such a file.
+        ConfigError: the model is none of the kinds that can be written (the message names the first setting that does
+            not fit), there is no such type, or a weight is too large for it.
+        TokenizerError: the tokeniser is not a byte-level BPE with GPT-2's pre-tokens.
+        RunError: there is no such run, or the file exists.
         MissingPackageError: the gguf package is not installed.
         DiskError: the file cannot be written.
     """
     target = user_path(file)
-    gguf_package()  # what would fail later fails now
+    gguf_package()  # fail early if it is missing
     if dtype not in FILE_TYPES:
         raise ConfigError(f"dtype {dtype}: a .gguf file is written in {' or '.join(FILE_TYPES)}")
     if target.exists():
@@ -157,7 +157,7 @@ def to_gguf(
 
 
 def gguf_package() -> Any:
-    """The package that writes the format.
+    """Return the package that writes the format.
 
     Raises:
         MissingPackageError: it is not installed.
@@ -168,10 +168,10 @@ def gguf_package() -> Any:
 
 
 def kind_of(fitted: ArchitectureMatch) -> Kind:
-    """The kind of a model in GGUF.
+    """Return the kind of a model in GGUF.
 
     Raises:
-        ConfigError: it is none of the kinds, or not in every setting.
+        ConfigError: it is none of the kinds, or a setting does not fit.
     """
     title, config = fitted.architecture.title, fitted.config
     if title not in KINDS:
@@ -194,10 +194,10 @@ def _does_not_fit(setting: str, ours: Any, title: str, theirs: Any) -> ConfigErr
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Tokens, their types, the merges and the special ones' ids, as GGUF has them.
+    """Return the tokens, their types, the merges and the ids of special tokens, as GGUF stores them.
 
     Raises:
-        TokenizerError: it is no byte-level BPE with GPT-2's pre-tokens.
+        TokenizerError: it is not a byte-level BPE with GPT-2's pre-tokens.
     """
     document = json.loads(tokenizer.to_json())
     cut, model = document.get("pre_tokenizer") or {}, document.get("model", {})
@@ -216,7 +216,7 @@ def vocabulary_of(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _unwritten(tokenizer: Tokenizer) -> TokenizerError:
-    """The error for a tokeniser that GGUF does not hold: names the setting at fault."""
+    """Return the error for a tokeniser that GGUF cannot hold; it names the setting at fault."""
     folder = "export to a folder instead"
     if not isinstance(tokenizer, BPETokenizer):
         return TokenizerError(
@@ -240,7 +240,7 @@ def write_gguf(
     name: str,
     vocabulary: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a model into a file; without a vocabulary (see `vocabulary_of`), one that reads and writes ids alone.
+    """Write a model to a file; without a vocabulary (see `vocabulary_of`), it reads and writes only token ids.
 
     Raises:
         ConfigError: see `to_gguf`.
@@ -287,7 +287,7 @@ def _add_vocabulary(writer: Any, vocabulary: Mapping[str, Any] | None) -> None:
 
 
 def gguf_tensors(kind: Kind, fitted: ArchitectureMatch, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A model's tensors by their names there."""
+    """Return a model's tensors by their names in GGUF."""
     whole, config = fitted.weights(weights), fitted.config
     return to_theirs(tensor_maps(kind.rules(config), whole, config.n_layers), whole)
 

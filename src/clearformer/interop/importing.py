@@ -1,4 +1,4 @@
-"""A folder that transformers saved, as a run of ours."""
+"""Import of a folder that transformers saved, as a run."""
 
 from pathlib import Path
 
@@ -10,16 +10,16 @@ from clearformer.runs.folders import Loaded, free_name, new_run, read_run, run_c
 
 
 def from_hf(folder: str | Path, name: str | None = None) -> Loaded:
-    """Make a run of a model in a folder: it evaluates, samples, translates and opens like one trained here.
+    """Make a run from a model in a folder; it then evaluates, samples, translates and opens like any other.
 
     Args:
-        folder: With config.json, model.safetensors and a tokenizer.
-        name: The run's, under the runs' folder; the folder's own where not given, as far as that can be a run's.
+        folder: A folder with config.json, model.safetensors and a tokenizer.
+        name: The new run's name in the runs folder; if None, it is made from the folder's name.
 
     Raises:
         RunError: the folder holds no model, or the name is taken.
-        ConfigError: config.json asks for what clearformer's models do not have, or for code.
-        CheckpointError: the tensors are damaged, or not those that config.json speaks of.
+        ConfigError: config.json needs settings that clearformer's models lack, or code.
+        CheckpointError: the tensors are damaged, or do not match config.json.
         TokenizerError: there is no tokenizer, or none that can be read.
     """
     source = user_path(folder)
@@ -33,10 +33,10 @@ def from_hf(folder: str | Path, name: str | None = None) -> Loaded:
 
 
 def labels_of(fields: Fields) -> tuple[str, ...] | None:
-    """The names of a classifier's classes, by their numbers.
+    """Return the names of a classifier's classes in order of their ids; None if config.json has none.
 
     Raises:
-        ConfigError: they are not numbered from 0 on, or two are the same.
+        ConfigError: they are not numbered from 0, or two are the same.
     """
     names = fields.get("id2label")
     if names is None:

@@ -1,9 +1,9 @@
-"""A folder as transformers saves it, to one of our models.
+"""Reading a folder that transformers saved as one of our models.
 
-    config.json          which architecture, and its sizes
+    config.json          the architecture and its sizes
     model.safetensors    the tensors, or several files with model.safetensors.index.json to say which is where
 
-Only data is read, and nothing is executed.
+Only data is read; nothing is executed.
 """
 
 import re
@@ -39,14 +39,14 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
 FLOATS = ("F16", "BF16", "F32", "F64")
-PLAUSIBLE = 1 << 20  # a size that a model without memory may have before its tensors are looked at
+PLAUSIBLE = 1 << 20  # the largest size in config.json that is accepted if no tensor is as large
 LARGEST_TABLE = 1 << 28  # numbers in a table of positions: 1 GB
 CODE_FIELDS = ("auto_map", "trust_remote_code", "custom_pipelines")
 
 
 @dataclass(frozen=True)
 class ForeignModel:
-    """A model as it was read: its architecture, our settings, our weights, and its config.json."""
+    """A model read from a folder: its architecture, settings and weights in our terms, and its config.json."""
 
     architecture: Architecture
     config: ModelConfig
@@ -55,12 +55,12 @@ class ForeignModel:
 
 
 def read_model(folder: Path) -> ForeignModel:
-    """The model of a folder.
+    """Read the model in a folder.
 
     Raises:
         RunError: the folder holds no model, or one in files that could hold code.
-        ConfigError: config.json is none, asks for code, or for what our model does not have.
-        CheckpointError: the tensors are damaged, or are not those that config.json speaks of.
+        ConfigError: config.json is invalid, or needs code, or settings that our models lack.
+        CheckpointError: the tensors are damaged, or do not match config.json.
     """
     fields = read_fields(folder)
     architecture = architecture_of(fields)
@@ -80,7 +80,7 @@ def read_model(folder: Path) -> ForeignModel:
 
 
 def read_fields(folder: Path) -> Fields:
-    """The config.json of a folder, which must not ask for code."""
+    """Read the config.json of a folder, and refuse one that needs code or is of a quantised model."""
     try:
         names = {path.name for path in folder.iterdir()}
     except (FileNotFoundError, NotADirectoryError):
@@ -102,10 +102,10 @@ def read_fields(folder: Path) -> Fields:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object.
+    """Read a JSON file that holds an object.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it cannot be read, or holds no object.
     """
     try:
         document = parse_json(path.read_text(encoding="utf-8"))
@@ -121,10 +121,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def architecture_of(fields: Fields) -> Architecture:
-    """The architecture that a config.json names.
+    """Return the architecture that a config.json names.
 
     Raises:
-        ConfigError: it is none of those that are read (with the nearest).
+        ConfigError: there is none of that name; the message suggests the nearest one.
     """
     known = {architecture.model_type: architecture for architecture in ARCHITECTURES}
     model_type = fields.get("model_type")
@@ -137,12 +137,12 @@ def architecture_of(fields: Fields) -> Architecture:
 def _settings(architecture: Architecture, fields: Fields, names: frozenset[str]) -> ModelConfig:
     try:
         return architecture.read(fields, names)
-    except SettingError as error:  # a number that our model's own bounds refuse
+    except SettingError as error:  # a number outside our model's own bounds
         raise ConfigError(f"{fields.place}: model.{error}") from None
 
 
 def _check_sizes(fields: Fields, config: ModelConfig, shapes: Sequence[tuple[int, ...]]) -> None:
-    """Before a model of that many layers and heads is built to see what its tensors are, or ever."""
+    """Refuse sizes that no tensor supports, before a model of these sizes is built, even on the meta device."""
     n_layers = max(config.n_layers, config.decoder_layers)
     if n_layers > len(shapes):
         raise CheckpointError(
@@ -172,13 +172,13 @@ def _check_sizes(fields: Fields, config: ModelConfig, shapes: Sequence[tuple[int
         )
 
 
-# --- which tensor is where --------------------------------------------------------------------------------
+# --- the places of tensors --------------------------------------------------------------------------------
 
 
 def _names_there(
     files: "_Tensors", architecture: Architecture, places: Iterable[TensorMap]
 ) -> dict[str, str]:
-    """Each tensor's name in the files, by its name in a file with a head."""
+    """Return each tensor's name in these files, by its name in a file with a head."""
     names = {}
     for place in places:
         there = files.find(place.theirs, architecture)
@@ -216,7 +216,7 @@ def _check_shapes(files: "_Tensors", names: Mapping[str, str], shapes: Mapping[s
 def _check_copies_equal(
     files: "_Tensors", architecture: Architecture, places: Iterable[TensorMap], theirs: Mapping[str, Tensor]
 ) -> None:
-    """A file may hold tied tensors under both names; they must then be the same."""
+    """Refuse files that hold tied tensors under both names with different values."""
     for place in places:
         for copy in place.copies:
             there = files.find(copy, architecture)
@@ -227,7 +227,7 @@ def _check_copies_equal(
 
 
 class _Tensors:
-    """The tensors of a folder's safetensors files: shapes at once, contents one by one."""
+    """The tensors of a folder's safetensors files: all shapes are read at once, contents one by one."""
 
     def __init__(self, folder: Path) -> None:
         self.place = folder / (INDEX if (folder / INDEX).is_file() else WEIGHTS)
@@ -240,14 +240,14 @@ class _Tensors:
                 self._files[name] = partial(_tensor, path, file, name)
 
     def find(self, name: str, architecture: Architecture) -> str | None:
-        """A tensor's name here: files saved without a head lack the prefix, and some endings were others."""
+        """Return a tensor's name in these files: it may lack the prefix of a head, or have an older suffix."""
         candidates = [name, name.removeprefix(architecture.prefix)]
         for ending, older in architecture.older_names.items():
             candidates += [each.removesuffix(ending) + older for each in candidates if each.endswith(ending)]
         return next((candidate for candidate in candidates if candidate in self.shapes), None)
 
     def load(self, name: str) -> Tensor:
-        """A tensor's contents, in float32."""
+        """Load a tensor in float32."""
         return self._files[name]()
 
 
@@ -279,7 +279,7 @@ def _sharded_files(folder: Path) -> list[Path]:
 def _opened(path: Path) -> Iterator[tuple[str, tuple[int, ...], str, Any]]:
     try:
         file = safe_open(path, framework="pt")
-        for name in file.keys():  # noqa: SIM118  (it is no mapping)
+        for name in file.keys():  # noqa: SIM118  (it is not a mapping)
             tensor = file.get_slice(name)
             yield name, tuple(tensor.get_shape()), tensor.get_dtype(), file
     except (SafetensorError, OSError) as error:

@@ -1,4 +1,4 @@
-"""One of our models as a folder that transformers loads: its settings and tensors, in their names."""
+"""Writing a model of ours as a folder that transformers loads: settings and tensors under its names."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ GENERATION = "generation_config.json"
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """The ids that transformers wants to know of; None where a vocabulary has no such token.
+    """The ids of the special tokens that transformers asks for; None if a vocabulary has no such token.
 
-    `start` is what a decoder that reads another text begins with.
+    `start` is the first token of the decoder in an encoder-decoder.
     """
 
     bos: int | None = None
@@ -33,13 +33,13 @@ class SpecialIds:
     start: int | None = None
 
     def fields(self) -> dict[str, int | None]:
-        """Under their names there; absent ones too, or an architecture's own defaults would hold."""
+        """Return the ids by their names in config.json; absent ones too, which would otherwise get defaults."""
         ids = {"bos_token_id": self.bos, "eos_token_id": self.eos, "pad_token_id": self.pad}
         return ids if self.start is None else ids | {"decoder_start_token_id": self.start}
 
 
 def foreign_tensors(fitted: ArchitectureMatch, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A model's tensors by their names there."""
+    """Return a model's tensors by their names in transformers."""
     theirs = to_theirs(fitted.architecture.places(fitted.config), fitted.weights(weights))
     return theirs | fitted.architecture.constants(fitted.config)
 
@@ -74,12 +74,12 @@ def write_model(
     try:
         save_file(foreign_tensors(fitted, weights), folder / WEIGHTS, metadata={"format": "pt"})
         give_usual_mode(folder / WEIGHTS)
-    except SafetensorError as error:  # the library's own, where a disk is full
+    except SafetensorError as error:  # the library raises its own error if the disk is full
         raise OSError(str(error)) from error
 
 
 def _generation(config: ModelConfig, ids: SpecialIds) -> dict[str, Any]:
-    """How texts are written where nothing else is said: as `clearformer translate` does it, or greedily."""
+    """Return the default generation settings: those of `clearformer translate`, or greedy decoding."""
     fields: dict[str, Any] = {name: i for name, i in ids.fields().items() if i is not None}
     if config.family == "encoder-decoder":
         search = BeamSearch()
@@ -89,5 +89,5 @@ def _generation(config: ModelConfig, ids: SpecialIds) -> dict[str, Any]:
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """A JSON file."""
+    """Write a JSON file."""
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

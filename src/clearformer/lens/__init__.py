@@ -1,44 +1,44 @@
-"""Looking inside a trained model: every number in it, taken apart into named parts that sum to it.
+"""Looking inside a trained model: every number taken apart into named parts that sum to it.
 
     logits, cache = lens.run_with_cache(run, text)        cache["pattern", 0]
-    lens.ledger(run, text, target=" the", foil=" a")      a logit, by what wrote it
-    lens.score(run, text, layer=1, head=0, key=3)         an attention score, by who wrote both sides
+    lens.ledger(run, text, target=" the", foil=" a")      a logit, by the part of the model that wrote it
+    lens.score(run, text, layer=1, head=0, key=3)         an attention score, by who wrote query and key
     lens.sources(run, text)                               a logit, by source token
-    lens.logit_lens(run, text)                            the prediction of every layer
-    lens.attention(run, text), lens.alignment(run, text)  who reads whom
-    lens.attention_overview(run, text), lens.head_pattern(run, text, layer=0, head=2)    the same of long texts
+    lens.logit_lens(run, text)                            the prediction after every layer
+    lens.attention(run, text), lens.alignment(run, text)  attention patterns
+    lens.attention_overview(run, text), lens.head_pattern(run, text, layer=0, head=2)    the same for long texts
     lens.block(run, text, layer=0, head=2)                every matrix on the way through a block
     lens.matrix(run, text, name="blocks.0.mlp.hook_post", row=700, column=900)    a part of a large one
-    lens.cell(run, text, name="blocks.0.attn.hook_q", row=3, column=5)    one number, by what it is computed of
+    lens.cell(run, text, name="blocks.0.attn.hook_q", row=3, column=5)    one number and its operands
     lens.next_tokens(run, text), lens.positions(run), lens.tokens(run, text)
     lens.pieces(run, text, position=3)                    a token's bytes, and the merges or pieces it came from
-    lens.architecture(run)                                its parts, their parameters and FLOPs
-    lens.next_draw(run, text, top_k=40, seed=1)           the whole vocabulary, what cuts it, and the draw
+    lens.architecture(run)                                the model's parts, their parameters and FLOPs
+    lens.next_draw(run, text, top_k=40, seed=1)           the whole vocabulary, what is cut off, and the draw
     lens.continuations(run, text, num=3), lens.beam_tree(run, text)
-    lens.metrics(run)                                     its loss by step
+    lens.metrics(run)                                     the loss by training step
     lens.events(run)                                      when the induction heads formed, when bigram loss was reached
-    lens.bigram(run)                                      the loss of a bigram model of its training text
+    lens.bigram(run)                                      the loss of a bigram model of the run's training text
     lens.corpus(run, "val")                               the loss of every token of its data, the hardest passages
     lens.embed(run, text), lens.word_similarity(run, word, texts)
     lens.meanings(run, text, word=word, contexts=texts)   a word's vectors across texts, in two dimensions
     lens.intervene(run, text, lens.zero(lens.Site("blocks.0.attn.hook_z", head=2)))
-    lens.with_edits(run, text, ["zero blocks.0.attn.hook_z:2"])    predictions and losses beside those without
+    lens.with_edits(run, text, ["zero blocks.0.attn.hook_z:2"])    predictions and losses without and with edits
     lens.patch_every(run, text, donor, "heads"), lens.patch_paths(run, text, donor, senders, receivers)
     lens.gradient_x_input(run, text), lens.integrated_gradients(run, text), lens.occlusion(run, text)
-    lens.classes(run, text)                               a classifier's probabilities, and what each token contributes
+    lens.classes(run, text)                               a classifier's probabilities, and each token's contribution
     lens.weight_gradients(run, text)                      dW of each matrix, position by position
     lens.head_scores(run), lens.head_scores_by_checkpoint(run)
-    lens.loss_changes(before, after, text)                which part paid for the fall of the loss
-    lens.tracin(run, text)                                the training windows that speak for a prediction
+    lens.loss_changes(before, after, text)                the loss change, by the part of the model that caused it
+    lens.tracin(run, text)                                the training windows that favour a prediction
     lens.counterfactual(run, text, without=[...])         the run trained again without them
-    lens.check_tracin(run, text)                          how far the two agree
+    lens.check_tracin(run, text)                          how well the two agree
     lens.match_heads(run, other, texts), lens.differences(run, other, text)
     lens.beside(lens.ledger, run, other, text)            any of these as a difference of two runs or checkpoints
     lens.transplant(run, other, layer, head)              a head of the other run, and the loss that it costs
-    with lens.Readings(megabytes=200).in_use(): ...       a text is read once for all functions in the block
-    lens.show(run, text, "attention")                     a view of the page in a notebook: all of it can be pressed
+    with lens.Readings(megabytes=200).in_use(): ...       compute a text's activations once for the whole block
+    lens.show(run, text, "attention")                     an interactive view of the page in a notebook
 
-Each is a value (`to_dict()`), shows itself as a table in a notebook, and draws itself: `.figure("name.png")`.
+Each result is a value (`to_dict()`), a table in a notebook, and a figure (`.figure("name.png")`).
 """
 
 from clearformer.hooks.readings import Readings

@@ -23,9 +23,9 @@ from clearformer.model.masks import Mask
 from clearformer.text import Tokenizer
 
 PARTS = ("attn", "cross_attn", "encoder")
-"""Which attention of a block: its own, that of an encoder-decoder to its source, or that of its encoder."""
+"""The attention of a block: its self-attention, an encoder-decoder's cross-attention, or its encoder's attention."""
 SQUARE = ("hook_attn_scores", "hook_pattern")
-"""The last parts of the names of what only attention by its formula has."""
+"""Endings of the hook points that exist only when attention is computed by its formula."""
 OFTEN_WANTED = (
     "embed",
     "hook_scale",
@@ -37,7 +37,7 @@ OFTEN_WANTED = (
     "ln_embed.hook_normalized",
     "ln_final.hook_normalized",
 )
-"""Those of what is kept of every reading: few numbers a token, of which most lens functions are made."""
+"""Endings of the hook points kept from every forward pass: few numbers per token, used by most lens functions."""
 LAST = "the last vectors"  # in place of a hook point's name
 
 Names = str | Iterable[str] | Callable[[str], bool] | None
@@ -52,18 +52,18 @@ def run_with_cache(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> tuple[Float[Tensor, "..."], ActivationCache]:
-    """The logits of a text and the activations on the way, detached; the model's mode is left as it was.
+    """Return the logits of a text and its activations, detached; the model's mode is left as it was.
 
     Args:
-        subject: A run, or a model by itself.
-        text: What to read; see `read`, and there the other arguments.
+        subject: A run, or a bare model.
+        text: What to read; see `read` for this and the other arguments.
         output: What an encoder-decoder writes.
-        names: Hook points or patterns of them (`blocks.*.attn.hook_z`), or a function of a name; all, where not given.
-        tokenizer: That of a model by itself.
+        names: Hook points or patterns of them (`blocks.*.attn.hook_z`), or a function of a name; by default all.
+        tokenizer: The tokeniser of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
-        UserError: no hook point has such a name (with the nearest), or the text cannot be read; see `read`.
+        UserError: no hook point has such a name (the nearest is suggested), or the text cannot be read; see `read`.
     """
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     with quiet(inputs.model):
@@ -71,9 +71,9 @@ def run_with_cache(
 
 
 def kept(inputs: Inputs, is_wanted: Callable[[str], bool]) -> ActivationCache:
-    """The activations at some points up to the final vectors, of which no logits are made.
+    """Return the activations at some points, computing no logits.
 
-    Whoever is given them leaves them as they are: they may belong to `Readings`.
+    Callers must not change them: they may be shared through `Readings`.
     """
     names = [name for name in hook_points(inputs.model) if is_wanted(name)]
     found = _found(inputs, names)
@@ -81,9 +81,9 @@ def kept(inputs: Inputs, is_wanted: Callable[[str], bool]) -> ActivationCache:
 
 
 def of_the_formula(attention: nn.Module) -> list[str]:
-    """The hook points of the queries, keys and values that attention's formula is given, as positions turn them.
+    """Return the hook points of the queries, keys and values that attention's formula takes, after any rotation.
 
-    None of attention that is not computed by the formula alone, such as linear attention.
+    Empty for attention that is not computed by the formula alone, such as linear attention.
     """
     kind = type(attention)
     if not issubclass(kind, Attention) or (kind.forward, kind.mix) != (Attention.forward, Attention.mix):
@@ -93,7 +93,7 @@ def of_the_formula(attention: nn.Module) -> list[str]:
 
 
 def formula_points(model: Transformer) -> list[str]:
-    """Those of every block that reads its own text."""
+    """Return the points of `of_the_formula` for the self-attention of every block."""
     blocks = [(path, block) for path, block in model.named_modules() if isinstance(block, Block)]
     return [f"{path}.attn.{name}" for path, block in blocks for name in of_the_formula(block.attn)]
 
@@ -101,7 +101,7 @@ def formula_points(model: Transformer) -> list[str]:
 def patterns_in_the_open(
     inputs: Inputs, names: Sequence[str]
 ) -> Iterator[tuple[str, Float[Tensor, "H T S"]]]:
-    """Patterns by the formula, one after the other, of the queries and keys of the text's one reading."""
+    """Yield patterns one by one, by the formula, from the queries and keys of one forward pass."""
     model = inputs.model
     points = {name: _made_of(model, name) for name in names}
     wanted = {point for name, own in points.items() for point in own or points_before(model, *block_of(name))}
@@ -114,7 +114,7 @@ def patterns_in_the_open(
 
 
 def _made_of(model: Transformer, name: str) -> list[str]:
-    """The queries, keys and values of which the formula makes a pattern; none of cross-attention."""
+    """Return the hook points that the formula makes a pattern from; empty for cross-attention."""
     path = name.removesuffix(".hook_pattern")
     made_of = [] if path.endswith(".cross_attn") else of_the_formula(model.get_submodule(path))
     return [f"{path}.{point}" for point in made_of]
@@ -138,13 +138,13 @@ def _pattern_of(inputs: Inputs, name: str, *made_of: Float[Tensor, "1 T H Dh"]) 
 
 
 def block_of(name: str) -> tuple[str, int]:
-    """The prefix of the stack that a hook point belongs to, and its block."""
+    """Return the prefix of a hook point's stack, and its block's number."""
     prefix, _, rest = name.partition("blocks.")
     return prefix, int(rest.partition(".")[0])
 
 
 def mask_of(inputs: Inputs, prefix: str) -> Mask:
-    """Who may read whom in a stack's own text."""
+    """Return the mask of a stack's self-attention."""
     model = inputs.model
     tokens = inputs.source if prefix == "encoder_" else inputs.tokens
     assert tokens is not None
@@ -152,18 +152,18 @@ def mask_of(inputs: Inputs, prefix: str) -> Mask:
 
 
 def last_vectors(inputs: Inputs) -> Float[Tensor, "1 T D"]:
-    """The vectors behind the final norm, before a masked head or a classifier; they are left as they are."""
+    """Return the vectors after the final norm, before a masked head or a classifier; do not change them."""
     return _found(inputs, [LAST])[LAST]
 
 
 def outputs_at(inputs: Inputs, position: int) -> Float[Tensor, " V"]:
-    """The model's logits at one position, or those of the classes."""
+    """Return the logits at one position, or those of the classes."""
     model, vectors = inputs.model, last_vectors(inputs)
     return outputs_of(model, vectors if inputs.class_names else vectors[:, position : position + 1])[0, 0]
 
 
 def outputs_of(model: Transformer, vectors: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
-    """The logits of vectors behind the final norm; of a model that tells classes theirs, [B 1 C], of all vectors."""
+    """Return the logits of vectors after the final norm; a classifier pools them into one row [B 1 C]."""
     if not isinstance(model, Encoder):
         return model.unembed(vectors)
     if model.config.n_classes is not None:
@@ -174,14 +174,14 @@ def outputs_of(model: Transformer, vectors: Float[Tensor, "B T D"]) -> Float[Ten
 def block_in_the_open(
     inputs: Inputs, prefix: str, layer: int, before: Mapping[str, Tensor], until: str = ""
 ) -> ActivationCache:
-    """All activations of one block, its attention by the formula, and those of the final norm behind the last one.
+    """Return all activations of one block, with attention by its formula, plus the final norm's after the last block.
 
     Args:
         inputs: The text.
-        prefix: Of the names of its stack.
+        prefix: The prefix of the stack's hook points.
         layer: The block, from 0.
-        before: The activations at `points_before` it, which are read as when nobody looks.
-        until: A hook point of it that alone is wanted.
+        before: The activations at `points_before` the block, from an ordinary forward pass.
+        until: The only hook point of the block that is wanted, if any; the block stops there.
     """
     model = inputs.model
     stack, path = model.stack(prefix), f"{prefix}blocks.{layer}"
@@ -210,14 +210,14 @@ def block_in_the_open(
 
 
 def prefix_of(model: Transformer, part: str) -> str:
-    """The prefix of the names of the stack that a part belongs to."""
+    """Return the prefix of the stack that a part belongs to."""
     if not isinstance(model, EncoderDecoder):
         return ""
     return "encoder_" if part == "encoder" else "decoder_"
 
 
 def check_part(model: Transformer, part: str) -> None:
-    """Raise UserError where a model has no such part."""
+    """Raise UserError if the model has no such part."""
     if part not in PARTS:
         raise UserError(f"part: {', '.join(PARTS[:-1])} or {PARTS[-1]}; got {shown(part)}")
     if part != "attn" and not isinstance(model, EncoderDecoder):
@@ -225,13 +225,13 @@ def check_part(model: Transformer, part: str) -> None:
 
 
 def points_before(model: Transformer, prefix: str, layer: int) -> list[str]:
-    """The hook points of what a block reads: the residual stream, where it was last written to, and another text's."""
+    """Return the hook points of a block's inputs: the residual stream and, in a decoder stack, the encoder's output."""
     residual = f"{prefix}blocks.{layer - 1}.hook_resid_post" if layer else f"{prefix}blocks.0.hook_resid_pre"
     return [residual, memory_name(model)] if prefix == "decoder_" else [residual]
 
 
 def memory_name(model: Transformer) -> str:
-    """The hook point of what cross-attention reads; nothing, where a model has none."""
+    """Return the hook point of what cross-attention reads; empty if the model has none."""
     if not isinstance(model, EncoderDecoder):
         return ""
     stack = model.stack("encoder_")
@@ -241,17 +241,17 @@ def memory_name(model: Transformer) -> str:
 
 
 class _EnoughError(Exception):
-    """Ends the reading of a block whose rest is not wanted: its network would cost more than its pattern."""
+    """Ends a block's forward pass early: its network would cost more than its pattern."""
 
 
 # --- reading ----------------------------------------------------------------------------------------------
 
 
 def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
-    """The activations at some points, as far as the text comes by them, computed or from the readings in use.
+    """Return the activations at some points, as far as the text reaches them, computed or from the readings in use.
 
-    Attention whose scores or pattern are wanted is computed by its formula, all other as when nobody looks: the
-    two differ in their last bits, and readings are kept of each by itself.
+    If scores or a pattern are wanted, that attention is computed by its formula, all other attention as usual. The
+    two forms differ in their last bits, so readings are cached separately for each.
     """
     model = inputs.model
     readings = None if torch.is_grad_enabled() else readings_in_use()
@@ -264,12 +264,12 @@ def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
     if missing:
         often = [] if form else often_wanted(model)
         if bytes_about(inputs, often) > readings.most_bytes:
-            often = []  # they would drive each other out
+            often = []  # they would evict each other
         if often:
             readings.make_room()
-        opened = [f"{path}.hook_pattern" for path in sorted(form)]  # looked at, so that the form is the same
+        opened = [f"{path}.hook_pattern" for path in sorted(form)]  # hooked so that the form is the same
         made = _read(inputs, list(dict.fromkeys([*missing, *opened, *often])))
-        # A point that the text does not come by is kept as None, so that nobody reads it for that again.
+        # A point that the text does not reach is cached as None, so that it is not computed again.
         all_names = {**dict.fromkeys(missing), **made}
         readings.keep(model, {(key, form, name): made.get(name) for name in all_names})
         found |= {name: made.get(name) for name in missing}
@@ -277,12 +277,12 @@ def _found(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Tensor]:
 
 
 def often_wanted(model: Transformer) -> list[str]:
-    """The hook points of what is kept of every reading, that with which its text is continued among it."""
+    """Return the hook points kept from every forward pass, including those that continuing the text needs."""
     return [*(name for name in hook_points(model) if name.endswith(OFTEN_WANTED)), *formula_points(model)]
 
 
 def bytes_about(inputs: Inputs, names: Sequence[str]) -> int:
-    """The memory that a text's activations at some points take up, about: most are as wide as the residual stream."""
+    """Estimate the memory of a text's activations at some points: most are as wide as the residual stream."""
     weight = inputs.model.embed.weight
     n_tokens = sum(each.shape[1] for each in inputs.arguments)
     n_wide = sum(not name.endswith("hook_scale") for name in names)
@@ -290,7 +290,7 @@ def bytes_about(inputs: Inputs, names: Sequence[str]) -> int:
 
 
 def _read(inputs: Inputs, names: Sequence[str]) -> dict[str, Tensor]:
-    """Read a text once: the activations at some points, and the last vectors."""
+    """Run the model once; return the activations at some points, and the last vectors."""
     model, seen = inputs.model, dict[str, Tensor]()
 
     def keep(activation: Tensor, hook: Hook) -> None:

@@ -29,7 +29,7 @@ NAMES = {
     "ln2": "norm",
     "mlp": "feed-forward",
 }
-"""The names of the parts of a model and of a block, in the order in which a text runs through them."""
+"""The names of the parts of a model and of a block, in order of computation."""
 BEFORE_BLOCKS = ("embed", "token_types", "position", "ln_embed")
 KIND_OF = {"position": "position", "attn": "attention", "cross_attn": "attention", "mlp": "ffn"}
 NORMS = ("ln_embed", "ln_final", "ln1", "ln_cross", "ln2")
@@ -40,12 +40,12 @@ class Component:
     """One part of a model.
 
     Attributes:
-        path: Its module's.
-        name: What it is called.
-        kind: Of a slot, the kind that fills it.
-        stack: `encoder`, `decoder` or, where there is but one stack, nothing.
-        layer: The block that it is in, if any.
-        parameters: Of it alone.
+        path: The path of its module.
+        name: Its name in words.
+        kind: The kind that fills it, if it is a slot of the configuration or a norm; otherwise empty.
+        stack: `encoder` or `decoder`; empty outside the stacks of an encoder-decoder.
+        layer: The number of its block, or None outside the blocks.
+        parameters: The number of its own parameters.
     """
 
     path: str
@@ -58,15 +58,15 @@ class Component:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Architecture(Shown):
-    """A model's parts, in the order in which a text runs through them.
+    """A model's parts, in order of computation.
 
     Attributes:
         family: Decoder, encoder or encoder-decoder.
-        parameters: Of all parts; those that are shared are counted once.
-        settings: The configuration's, by key, as a TOML file would have them.
+        parameters: The total of all parts; shared parameters are counted once.
+        settings: The configuration's settings by key, such as `attention.n_heads`.
         components: The parts.
-        flops: The share of a forward pass over a text as long as the model reads, by component; empty, where a kind
-            has no formula.
+        flops: The share of each component in a forward pass over `max_seq_len` positions; empty if a kind has no
+            formula.
     """
 
     family: str
@@ -104,7 +104,7 @@ class Architecture(Shown):
 
 
 def architecture(subject: Subject) -> Architecture:
-    """The parts of a run's model, or of a model by itself."""
+    """Return the parts of a run's model, or of a bare model."""
     model = model_of(subject)
     components = [component for stack in stacks_of(model) for component in _of_stack(model, stack)]
     components += [_component(model, name, "", None) for name in NAMES if name in after_stacks(model)]
@@ -115,12 +115,12 @@ def architecture(subject: Subject) -> Architecture:
 
 
 def stacks_of(model: Transformer) -> list[str]:
-    """The prefixes of a model's stacks."""
+    """Return the name prefixes of a model's stacks."""
     return ["encoder_", "decoder_"] if model.config.family == "encoder-decoder" else [""]
 
 
 def after_stacks(model: Transformer) -> list[str]:
-    """The parts of a model that belong to no stack."""
+    """Return the names of the parts that belong to no stack."""
     of_stack = [
         f"{stack}{name}" for stack in stacks_of(model) for name in (*BEFORE_BLOCKS, "ln_final", "blocks")
     ]
@@ -154,12 +154,12 @@ def _kind(config: ModelConfig, name: str, module: nn.Module) -> str:
 
 
 def size_of(module: nn.Module) -> int:
-    """The number of a module's parameters."""
+    """Return the number of a module's parameters."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _settings(config: ModelConfig, prefix: str = "") -> dict[str, str]:
-    """Keys such as `attention.n_heads`, and their values as words."""
+    """Return the settings by key, such as `attention.n_heads`, with their values as strings."""
 
     def flat(values: dict[str, Any], prefix: str) -> dict[str, str]:
         found: dict[str, str] = {}

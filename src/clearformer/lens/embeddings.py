@@ -34,16 +34,16 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Embedded(Shown):
-    """One text as a model sees it.
+    """The vectors of one text.
 
     Attributes:
-        text: What was given.
-        tokens: Its ids, as the model reads them: [CLS] ... [SEP] of an encoder, ... <eos> of an encoder-decoder's
-            source, <bos> ... of a decoder, where the tokeniser has them.
-        vectors: `vectors[0]` is what the first block reads: the token's embedding and that of its position, before
-            any other token was looked at. `vectors[l]` is the residual stream after block l.
-        final: The last of them behind the final norm; the same, where the model has none.
-        tokenizer: What made the tokens.
+        text: The text as given.
+        tokens: Its ids, with the special tokens that the tokeniser has: [CLS] ... [SEP] for an encoder, ... <eos> for
+            an encoder-decoder's source, <bos> ... for a decoder.
+        vectors: `vectors[0]` is the input of the first block: each token's embedding plus that of its position, with
+            no context yet. `vectors[l]` is the residual stream after block l.
+        final: The last of them after the final norm; unchanged if the model has none.
+        tokenizer: The tokeniser that made the tokens.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Embedded(Shown):
 
     @property
     def labels(self) -> list[str]:
-        """The tokens as a person can read them."""
+        """The tokens in readable form."""
         return [self.tokenizer.token_label(token) for token in self.tokens]
 
     @property
@@ -64,14 +64,14 @@ class Embedded(Shown):
 
     @cached_property
     def read_text(self) -> str:
-        """The text as the tokens spell it: where the tokeniser takes capitals away, without them."""
+        """The text as the tokens spell it, in lower case if the tokeniser lowers it."""
         return self.tokenizer.decode(self.tokens)
 
     @cached_property
     def spans(self) -> list[Span]:
-        """Where each token stands in `read_text`, from its first character to behind its last; empty of a special one.
+        """The start and end of each token in `read_text`, in characters; empty for a special token.
 
-        A character that is made of several tokens belongs to each of them.
+        A character that spans several tokens belongs to each of them.
         """
         raw = [self.tokenizer.token_bytes(token) for token in self.tokens]
         if self.tokenizer.opens_with_space:
@@ -80,7 +80,7 @@ class Embedded(Shown):
 
     @property
     def similarities(self) -> Float[Tensor, "L T"]:
-        """The cosine of each token's vector after every layer with that before the first block."""
+        """The cosine between each token's vector after every layer and its vector before the first block."""
         return torch.cosine_similarity(self.vectors, self.vectors[:1], dim=-1)
 
     def caption(self) -> str:
@@ -100,7 +100,7 @@ class Embedded(Shown):
         return side + 0.8, side
 
     def draw(self, figure: Any) -> None:
-        """The cosine of every two tokens' last vectors."""
+        """Draw the cosine of every two tokens' last vectors."""
         axes, directions = figure.subplots(), torch.nn.functional.normalize(self.vectors[-1], dim=-1)
         image = heat_map(
             axes, directions @ directions.T, self.labels, self.labels, signed=True, limits=(-1, 1)
@@ -109,19 +109,19 @@ class Embedded(Shown):
         figure.colorbar(image, ax=axes, shrink=0.8, label="cosine").outline.set_visible(False)
 
     def word(self, word: str, occurrence: int = 0) -> Float[Tensor, "L D"]:
-        """The vector of a word after every layer: the mean of those of its tokens.
+        """Return the vector of a word after every layer: the mean over its tokens.
 
         Args:
-            word: As it stands in the text, or as the tokeniser would write it; a part of a longer word does not count.
-            occurrence: Which of several, from 0 on.
+            word: As written in the text, or as the tokeniser would write it; parts of longer words do not count.
+            occurrence: Which occurrence, from 0.
 
         Raises:
-            UserError: it does not stand in the text so often.
+            UserError: the text has fewer occurrences.
         """
         return self.vectors[:, self.tokens_of(word, occurrence)].mean(1)
 
     def tokens_of(self, word: str, occurrence: int = 0) -> list[int]:
-        """The places of the tokens that a word is made of; see `word`."""
+        """Return the positions of a word's tokens; see `word`."""
         check_whole("occurrence", occurrence)
         spelled = self.tokenizer.normalized(word).strip()
         found = list(re.finditer(whole_word(spelled), self.read_text)) if spelled else []
@@ -144,14 +144,14 @@ def embed(run: Run, text: Sequence[Text]) -> list[Embedded]: ...
 
 
 def embed(run: Run, text: Texts) -> Embedded | list[Embedded]:
-    """The vectors of a text's tokens after every layer, or those of several texts, each read by itself.
+    """Return the vectors of a text's tokens after every layer, or those of several texts, each read by itself.
 
-    Of an encoder, a decoder (whose tokens see only those before them), or an encoder-decoder's encoder. The model's
-    mode is left as it was, and no random number is drawn.
+    They come from an encoder, a decoder (whose tokens see only those before them), or an encoder-decoder's encoder. The
+    model's mode is left as it was, and no random number is drawn.
 
     Args:
         run: A model and its tokeniser.
-        text: What to read, as text or as the ids of its tokens [T].
+        text: What to read, as a string or as the ids of its tokens [T].
 
     Raises:
         TokenizerError: a text holds a character that the tokeniser lacks.
@@ -175,7 +175,7 @@ def _embed(model: Transformer, tokenizer: Tokenizer, text: str | list[int]) -> E
     with evaluating(model), torch.inference_mode(), model.hooked(dict.fromkeys(names, keep)):
         final = final_vectors(model, torch.tensor([tokens], device=model.embed.weight.device))
     vectors = torch.stack([seen[name][0] for name in names])
-    # Copies, because tensors made in inference mode cannot be computed with under autograd.
+    # Clone, because tensors made in inference mode cannot be used under autograd.
     return Embedded(
         words_of(tokenizer, text),
         tokens,
@@ -186,10 +186,10 @@ def _embed(model: Transformer, tokenizer: Tokenizer, text: str | list[int]) -> E
 
 
 def tokens_read(model: Transformer, tokenizer: Tokenizer, text: str | list[int]) -> list[int]:
-    """A text's ids with the special tokens that the model saw in training.
+    """Return a text's ids with the special tokens that the model saw in training.
 
     Raises:
-        UserError: there are none.
+        UserError: the text is empty.
     """
     ids = ids_of(tokenizer, text)
     if not ids:
@@ -203,7 +203,7 @@ def tokens_read(model: Transformer, tokenizer: Tokenizer, text: str | list[int])
 
 
 def final_vectors(model: Transformer, tokens: Tensor) -> Float[Tensor, "B T D"]:
-    """The vectors of a text after the model's stack of blocks, behind the final norm."""
+    """Return the vectors of a text after the stack's last block and final norm."""
     match model:
         case Encoder():
             return model.encode(tokens)
@@ -215,28 +215,28 @@ def final_vectors(model: Transformer, tokens: Tensor) -> Float[Tensor, "B T D"]:
 
 
 def layer_names(n: int) -> list[str]:
-    """Names of what is before the first block and behind each."""
+    """Return the names of the vectors before the first block and after each one."""
     return ["embedding", *(f"layer {i}" for i in range(1, n))]
 
 
 def whole_word(word: str) -> str:
-    """A pattern for a word that is no part of a longer one; a sign may stand anywhere."""
+    """Return a pattern for a word that is not part of a longer one; an edge that is no letter may touch anything."""
     before, behind = r"(?<!\w)" * is_letter(word[0]), r"(?!\w)" * is_letter(word[-1])
     return before + re.escape(word) + behind
 
 
 def is_letter(character: str) -> bool:
-    """Whether a character may be a part of a longer word."""
+    """Whether a character can be part of a word."""
     return re.match(r"\w", character) is not None
 
 
-# --- where tokens stand -----------------------------------------------------------------------------------
+# --- positions of tokens ----------------------------------------------------------------------------------
 
 
 def spans_of(raw: Sequence[bytes]) -> list[Span]:
-    """Where each token's bytes stand in the text that all of them spell, in characters."""
+    """Return the start and end of each token in the text that they spell together, in characters."""
     everything = b"".join(raw)
-    starts_before = [0]  # for each byte, the characters that start before it or with it
+    starts_before = [0]  # for each byte, the number of characters that start before or at it
     for byte in everything:
         starts_before.append(starts_before[-1] + (byte & 0b1100_0000 != 0b1000_0000))
     spans, at = [], 0
@@ -249,6 +249,6 @@ def spans_of(raw: Sequence[bytes]) -> list[Span]:
 
 
 def _without_first_space(raw: Sequence[bytes]) -> list[bytes]:
-    """The bytes of tokens, the first of which may stand for a space that the text does not have."""
+    """Remove the leading space of the first non-empty token, which the text itself does not have."""
     first = next((i for i, part in enumerate(raw) if part), None)
     return [part.removeprefix(b" ") if i == first else part for i, part in enumerate(raw)]

@@ -1,4 +1,4 @@
-"""One text as a lens reads it: its tokens, what the model is called with, and what each position predicts.
+"""A text as the lens reads it: its tokens, the model's arguments, and the token that each position predicts.
 
     inputs = read(run, "First Citizen:")
     with quiet(inputs.model):
@@ -32,26 +32,26 @@ from clearformer.model.arguments import check_length
 from clearformer.text import Tokenizer
 
 Subject = Run | Transformer
-"""A run, or a model by itself, which is looked at with ids in place of texts."""
+"""A run, or a bare model, which takes token ids in place of strings."""
 
 
 _labels: WeakKeyDictionary[Tokenizer, dict[int, str]] = WeakKeyDictionary()
-"""The labels that were made: a lens names the same few tokens again and again, or a whole vocabulary."""
+"""A cache of token labels: the same few tokens, or a whole vocabulary, are labelled again and again."""
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """One text, or an encoder-decoder's two, as a model reads it.
+    """One text, or the source and output of an encoder-decoder, as a model reads it.
 
     Attributes:
-        model: What reads it.
-        tokenizer: What made the tokens; None, where ids were given to a model by itself.
-        tokens: Of the text whose positions predict: an encoder-decoder's output, else the only text.
-        source: What an encoder-decoder reads; None in the other families.
-        predicted: For each position the id of the token that it predicts: the next one of a decoder and of an
-            encoder-decoder, the one that stands there of an encoder; None where the text does not tell it, or the model
-            predicts classes.
-        class_names: Of a model that predicts classes; their numbers, where the names are not known.
+        model: The model.
+        tokenizer: The tokeniser; None if ids were given to a bare model.
+        tokens: The tokens whose positions predict: an encoder-decoder's output, otherwise the only text.
+        source: The source of an encoder-decoder; None in the other families.
+        predicted: For each position the id of the token that it predicts: the next token for a decoder or
+            encoder-decoder, the position's own token for an encoder. None where the text does not contain it or the
+            model predicts classes.
+        class_names: The names of a classifier's classes, or their numbers if the names are unknown.
     """
 
     model: Transformer = field(repr=False)
@@ -68,29 +68,29 @@ class Inputs:
 
     @property
     def key(self) -> tuple[tuple[int, ...], ...]:
-        """The ids that the model reads, which tell its texts apart."""
+        """The ids that the model reads, as a cache key."""
         return tuple(tuple(each[0].tolist()) for each in self.arguments)
 
     @property
     def labels(self) -> list[str]:
-        """The tokens as a person can read them."""
+        """The tokens in readable form."""
         return [self.label(token) for token in self.tokens[0].tolist()]
 
     @property
     def source_labels(self) -> list[str]:
-        """Those of the source; none, where there is none."""
+        """The source tokens in readable form; empty if there is no source."""
         return [] if self.source is None else [self.label(token) for token in self.source[0].tolist()]
 
     @property
     def predicted_labels(self) -> list[str]:
-        """The token that each position predicts, as a person can read it; empty where the text does not tell."""
+        """The token that each position predicts, in readable form; empty where it is unknown."""
         return ["" if token is None else self.label(token) for token in self.predicted]
 
     def __len__(self) -> int:
         return self.tokens.shape[1]
 
     def label(self, token: int) -> str:
-        """One token as a person can read it; its id, without a tokeniser."""
+        """Return a token in readable form, or `#id` without a tokeniser."""
         if self.tokenizer is None or token >= self.tokenizer.vocab_size:  # a vocabulary may be padded
             return f"#{token}"
         known = _labels.setdefault(self.tokenizer, {})
@@ -99,10 +99,10 @@ class Inputs:
         return known[token]
 
     def position(self, position: int, of_source: bool = False) -> int:
-        """A position of the text (or of the source), counted from 0; negative ones count from the end.
+        """Return a position of the text (or of the source) counted from 0; negative ones count from the end.
 
         Raises:
-            UserError: the text is not so long, or that is no whole number.
+            UserError: the position is not a whole number or is out of range.
         """
         check_whole("position", position)
         n = len(self.source_labels) if of_source else len(self)
@@ -114,10 +114,10 @@ class Inputs:
         return position % n
 
     def predicting(self, position: int) -> int:
-        """The position whose prediction is looked at, counted from 0; 0, where the model tells the class of a text.
+        """Return the position whose prediction is examined, counted from 0; always 0 for a classifier.
 
         Raises:
-            UserError: there is no such position, or it has no part in a class.
+            UserError: there is no such position, or one is given for a classifier.
         """
         if not self.class_names:
             return self.position(position)
@@ -126,19 +126,19 @@ class Inputs:
         return 0
 
     def output(self, name: str, given: str | int) -> int:
-        """The number of something that the model predicts: a token by its text or id, or a class by its name.
+        """Return the number of an output: a token given by its text or id, or a class given by its name or number.
 
         Raises:
-            UserError: there is no such token or class; `name` is the argument's, for the message.
+            UserError: there is no such token or class; the message calls the argument `name`.
         """
         return self._class(name, given) if self.class_names else self._token(name, given)
 
     def output_label(self, number: int) -> str:
-        """A token or class that the model predicts, as a person can read it."""
+        """Return a predicted token or class in readable form."""
         return self.class_names[number] if self.class_names else self.label(number)
 
     def output_labels(self, numbers: Sequence[int]) -> list[str]:
-        """Those of many tokens or classes."""
+        """Return many tokens or classes in readable form."""
         if self.class_names or self.tokenizer is None:
             return [self.output_label(number) for number in numbers]
         known = _labels.setdefault(self.tokenizer, {})
@@ -161,7 +161,7 @@ class Inputs:
             return token
         labels = (tokenizer.token_label(token) for token in range(tokenizer.vocab_size))
         if (token := next((i for i, label in enumerate(labels) if label == given), None)) is not None:
-            return token  # as the lens shows it: "\\n" for a newline
+            return token  # the label as the lens shows it: "\\n" for a newline
         try:
             parts = tokenizer.encode(given).tolist()
         except TokenizerError as error:
@@ -194,24 +194,23 @@ def read(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> Inputs:
-    """A text as a run's model reads it.
+    """Read a text as a run's model does.
 
-    A string is given the special tokens that the model saw in training: <bos> before a decoder's text, [CLS] and [SEP]
-    around an encoder's, <eos> behind a source, and <bos> before an output. Ids are read exactly as they are.
+    Strings get the special tokens that the model saw in training: <bos> before a decoder's text, [CLS] and [SEP]
+    around an encoder's, <eos> after a source, and <bos> before an output. Ids are read exactly as given.
 
     Args:
-        subject: A run, or a model by itself.
-        text: A string, or ids as a list, an array or a tensor [T] or [1 T]; an encoder-decoder's source.
-        output: What an encoder-decoder writes, as far as it is looked at; where it is not given, its own greedy
-            translation.
-        tokenizer: That of a model by itself.
+        subject: A run, or a bare model.
+        text: A string, or ids as a list, an array or a tensor [T] or [1 T]; the source of an encoder-decoder.
+        output: What an encoder-decoder has written so far; by default its own greedy translation.
+        tokenizer: The tokeniser of a bare model.
         masked: Positions at which an encoder reads [MASK] in place of the token.
 
     Raises:
         TokenizerError: a text holds a character or an id that the tokeniser lacks.
-        UserError: there is no tokeniser for a string, a text is empty or longer than the model reads, an output is
-            given to a model that writes none or missing for one without a tokeniser, or a position that is masked is
-            not there.
+        UserError: a string is given without a tokeniser, a text is empty or longer than the model reads, an output is
+            given to a model that writes none or missing for a bare encoder-decoder without a tokeniser, or a masked
+            position is out of range.
     """
     model, tokenizer = parts_of(subject, tokenizer)
     if not isinstance(model, EncoderDecoder):
@@ -231,25 +230,25 @@ def read(
 
 @contextmanager
 def quiet(model: Transformer, grad: bool = False) -> Iterator[None]:
-    """The model in evaluation mode, and without gradients unless they are asked for; afterwards as it was."""
+    """Put the model in evaluation mode, without gradients unless `grad`; restore both afterwards."""
     with evaluating(model), torch.set_grad_enabled(grad):
         yield
 
 
 def model_of(subject: Subject) -> Transformer:
-    """The model of a run, or a model by itself.
+    """Return the model of a run, or a bare model itself.
 
     Raises:
-        UserError: it is neither.
+        UserError: the subject is neither.
     """
     return parts_of(subject, None)[0]
 
 
 def parts_of(subject: Any, tokenizer: Tokenizer | None) -> tuple[Transformer, Tokenizer | None]:
-    """The model of a run and its tokeniser, or a model by itself and the one that is given.
+    """Return a run's model and tokeniser, or a bare model and the given tokeniser.
 
     Raises:
-        UserError: it is neither a run nor a model.
+        UserError: the subject is neither a run nor a model.
     """
     if isinstance(subject, Transformer):
         return subject, tokenizer
@@ -269,7 +268,7 @@ def _ids(model: Transformer, tokenizer: Tokenizer | None, text: Text) -> list[in
 
 
 def _plain(text: Text) -> str | list[int]:
-    """A text as a string or a list of ids; a batch of one row is that row."""
+    """Return a text as a string or a list of ids; a batch of one row counts as that row."""
     shape = getattr(text, "shape", ())
     if len(shape) == 2:
         if shape[0] != 1:
@@ -281,7 +280,7 @@ def _plain(text: Text) -> str | list[int]:
 def _output(
     model: EncoderDecoder, tokenizer: Tokenizer | None, source: list[int], output: Text | None
 ) -> tuple[list[int], int | None]:
-    """The ids that the decoder reads, and the one that its last position predicts, where it is known."""
+    """Return the ids that the decoder reads, and the id that its last position predicts, if known."""
     plain = None if output is None else _plain(output)
     if isinstance(plain, list):
         return plain, None
@@ -297,7 +296,7 @@ def _output(
 
 
 def _checked(model: Transformer, ids: list[int]) -> list[int]:
-    """The ids, if the model can read them."""
+    """Return the ids after checking that the model can read them."""
     if not ids:
         raise UserError("the text is empty: there are no tokens to look at")
     n_tokens = model.embed.num_embeddings
@@ -325,7 +324,7 @@ def _class_names(subject: Any, n_classes: int) -> tuple[str, ...]:
 
 
 def _masked(inputs: Inputs, masked: Sequence[int]) -> Inputs:
-    """The same text with some of its tokens hidden from an encoder."""
+    """Return the inputs with [MASK] at some positions."""
     if not len(masked):
         return inputs
     mask_id = None if inputs.tokenizer is None else inputs.tokenizer.mask_id
@@ -337,5 +336,5 @@ def _masked(inputs: Inputs, masked: Sequence[int]) -> Inputs:
 
 
 def row_of(model: Transformer, ids: list[int]) -> Int[Tensor, "1 T"]:
-    """Ids as a model is called with them."""
+    """Return ids as a tensor that the model can be called with."""
     return torch.tensor([ids], device=model.embed.weight.device)

@@ -1,13 +1,13 @@
-"""One word across texts: its contextual vectors in the plane that shows most of how they differ (lecture 003).
+"""One word across texts: its contextual vectors in the plane that shows most of their variance (lecture 003).
 
     found = lens.meanings(run, "the bank lends money", word="bank", contexts=["the river bank", "a bank loan"])
-    found.points                    [N, 2], one for each place where the word stands
-    found.shares                    of the variance, along the one axis and along the other
+    found.points                    [N, 2], one for each occurrence of the word
+    found.shares                    the shares of the variance along the two axes
 
-The plane is that of the first two principal components of the N vectors. How far points lie apart in it says nothing of
-what is outside it: see the share of the variance.
+The plane is spanned by the first two principal components of the N vectors. Distances in it ignore the variance
+outside it, so check the shares.
 
-Shapes: N places, D d_model.
+Shapes: N occurrences, D d_model.
 """
 
 import re
@@ -30,18 +30,18 @@ from clearformer.lens.showing import Shown, Table, quoted
 from clearformer.model import Decoder
 
 MOST_CONTEXTS = 64
-AROUND = 24  # characters to both sides of the word
+AROUND = 24  # characters shown on either side of the word
 
 
 @dataclass(frozen=True)
 class WordPlace:
-    """A place where the word stands.
+    """An occurrence of the word.
 
     Attributes:
         context: The number of the text, from 0.
-        before: What stands before the word there, shortened.
-        word: As it stands there.
-        behind: What stands behind it, shortened.
+        before: The text before the word, shortened.
+        word: The word as written there.
+        behind: The text after it, shortened.
         tokens: The positions of its tokens.
     """
 
@@ -53,22 +53,22 @@ class WordPlace:
 
     @property
     def label(self) -> str:
-        """The word among those around it."""
+        """The word with the text around it."""
         return f"{self.before}{self.word}{self.behind}"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Meanings(Shown):
-    """A word's vectors in a plane.
+    """The vectors of a word in a plane.
 
     Attributes:
-        word: Which.
+        word: The word.
         contexts: The texts.
-        layer: The block behind which the vectors are taken, from 0.
-        places: Where the word stands, text after text.
-        points: Of each place, in the plane of the first two principal components; their mean is at 0.
-        shares: The part of the variance of all vectors along each of the two, from 0 to 1.
-        sees_before_alone: Whether the model reads only what stands before a word, as a decoder does.
+        layer: The block after which the vectors are taken, from 0.
+        places: The occurrences of the word, in the order of the texts.
+        points: The point of each occurrence in the plane of the first two principal components, centred at 0.
+        shares: The share of the total variance along each of the two, from 0 to 1.
+        sees_before_alone: Whether the model reads only what precedes a word, as a decoder does.
     """
 
     word: str
@@ -125,19 +125,19 @@ def meanings(
     contexts: Sequence[str] | str | None = None,
     layer: int = -1,
 ) -> Meanings:
-    """A word's vectors behind a block, at every place where it stands, in the plane of their two principal components.
+    """Return a word's vectors after a block, one for each occurrence, in the plane of their two principal components.
 
-    Of an encoder-decoder, those of its encoder.
+    For an encoder-decoder, the vectors are the encoder's.
 
     Args:
         run: A model and its tokeniser.
-        text: What is read, where no contexts are given.
-        word: Which; where not given, the one that stands there most often.
+        text: What to read if no contexts are given.
+        word: The word; by default the most frequent one in the texts.
         contexts: The texts, or one string with a text on each line.
         layer: The block; negative ones count from the last.
 
     Raises:
-        UserError: a text lacks the word or holds none, there are too many texts, or there is no such layer.
+        UserError: a text does not contain the word, there are no words or too many texts, or there is no such layer.
         TokenizerError: a text holds a character that the tokeniser lacks.
     """
     texts = [text] if not contexts else lines_of(contexts)
@@ -156,7 +156,7 @@ def meanings(
 
 
 def lines_of(contexts: Sequence[str] | str) -> list[str]:
-    """The texts: those of a list, or the lines of a string that are not empty.
+    """Return the texts of a list, or the non-empty lines of a string.
 
     Raises:
         UserError: there are none.
@@ -169,7 +169,7 @@ def lines_of(contexts: Sequence[str] | str) -> list[str]:
 
 
 def most_frequent(texts: Sequence[str]) -> str:
-    """The word that stands most often in some texts; of those that do so equally often the longest.
+    """Return the most frequent word in some texts; of equally frequent ones the longest.
 
     Raises:
         UserError: there is no word.
@@ -181,7 +181,7 @@ def most_frequent(texts: Sequence[str]) -> str:
 
 
 def places_in(read: Embedded, word: str, context: int) -> list[WordPlace]:
-    """All places where a word stands in a text.
+    """Return all occurrences of a word in a text.
 
     Raises:
         UserError: there is none.
@@ -202,9 +202,9 @@ def places_in(read: Embedded, word: str, context: int) -> list[WordPlace]:
 
 
 def plane_of(vectors: Float[Tensor, "N D"]) -> tuple[Float[np.ndarray, "N 2"], list[float]]:
-    """Vectors in the plane of their first two principal components, and the share of their variance along each.
+    """Return vectors in the plane of their first two principal components, and the share of the variance along each.
 
-    Of each axis the sign is that with which its largest point is positive.
+    The sign of each axis is chosen so that its largest point is positive.
     """
     centred = (vectors - vectors.mean(0)).double()
     left, sizes, _ = torch.linalg.svd(centred, full_matrices=False)

@@ -1,4 +1,4 @@
-"""A run's training as it was recorded: loss, held-out loss, learning rate and gradient norm by step."""
+"""A run's recorded training: loss, held-out loss, learning rate and gradient norm by step."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ class Metrics(Shown):
     """The lines of a run's metrics.jsonl as columns.
 
     Attributes:
-        columns: By name, `step` first; not a number, where a line does not tell it.
+        columns: The columns by name, `step` first; NaN where a line lacks the value.
     """
 
     columns: dict[str, Float[np.ndarray, " N"]] = field(repr=False)
@@ -33,7 +33,7 @@ class Metrics(Shown):
         return Table(list(self.columns), rows, n_left=0)
 
     def change_to(self, other: "Metrics") -> "Metrics":
-        """Another run's columns less these, at the steps of both; of lines that were written again, the last."""
+        """Return another run's columns less these, at the steps of both; of repeated steps, the last line counts."""
         ours, theirs = ({step: i for i, step in enumerate(each.columns["step"])} for each in (self, other))
         steps = [step for step in ours if step in theirs]
         mine, its = ([rows[step] for step in steps] for rows in (ours, theirs))
@@ -46,7 +46,7 @@ class Metrics(Shown):
 
     @property
     def layers(self) -> dict[str, Float[np.ndarray, " N"]]:
-        """The gradient norm of each part of the model by its name, `embed` first."""
+        """The gradient norm of each part of the model by name, `embed` first."""
         return {
             name.removeprefix(BY_LAYER): values
             for name, values in self.columns.items()
@@ -66,7 +66,7 @@ class Metrics(Shown):
         self._draw_norms(norms)
 
     def _draw_norms(self, axes: Any) -> None:
-        """The gradient norm by layer, from dark to light."""
+        """Plot the gradient norm by layer, from dark to light."""
         for i, (name, values) in enumerate(self.layers.items()):
             known, shade = np.isfinite(values), i / max(1, len(self.layers) - 1)
             colour = (0.05 + 0.9 * shade, 0.15 + 0.6 * shade, 0.42 - 0.2 * shade)
@@ -89,10 +89,10 @@ class Metrics(Shown):
 
 
 def metrics(run: Run) -> Metrics:
-    """The metrics that a run's training recorded.
+    """Return the metrics that were recorded while a run was trained.
 
     Raises:
-        RunError: the run is kept in no folder, or a line of its metrics is damaged.
+        RunError: the run has no directory, or a line of its metrics is damaged.
     """
     check_run(run, "folder")
     folder: RunFolder = run.folder  # type: ignore[attr-defined]

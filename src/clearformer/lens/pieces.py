@@ -1,9 +1,9 @@
-"""How one token of a text came to be: its bytes, and what the tokeniser made it from.
+"""How the tokeniser made one token of a text: its bytes, and the merges or pieces it came from.
 
 found = lens.pieces(run, "the banker", position=1)
 found.hex                   "20 62 61 6e 6b"
-found.steps                 of BPE: the pieces after each merge, from single bytes to the token
-found.neighbours            of WordPiece and Unigram: the pieces that its word was cut into
+found.steps                 for BPE: the pieces after each merge, from single bytes to the token
+found.neighbours            for WordPiece and Unigram: the pieces that its word was cut into
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ class MergeStep:
     """One merge on the way to a token.
 
     Attributes:
-        rank: Its number among the merges as they were learned, from 0; None of the beginning.
-        pieces: What the token's bytes are joined to after it.
+        rank: The merge's number in the order of learning, from 0; None for the bytes at the start.
+        pieces: The token's bytes, as joined after this merge.
     """
 
     rank: int | None
@@ -42,13 +42,13 @@ class MergeStep:
 
 @dataclass(frozen=True)
 class WordPart:
-    """A token of the word that the chosen one is in.
+    """A token of the word that contains the chosen one.
 
     Attributes:
-        token: As a person can read it.
+        token: The token in readable form.
         id: Its id.
-        score: The logarithm of its probability, of Unigram; else None.
-        chosen: Whether it is the one that is looked at.
+        score: The logarithm of its probability for Unigram; otherwise None.
+        chosen: Whether it is the token in question.
     """
 
     token: str
@@ -59,16 +59,16 @@ class WordPart:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Pieces(Shown):
-    """How one token came to be.
+    """How the tokeniser made one token.
 
     Attributes:
-        token: As a person can read it.
-        position: Its place in the text.
+        token: The token in readable form.
+        position: Its position in the text.
         id: Its id.
-        kind: The tokeniser's.
-        hex: The bytes that it stands for, in UTF-8; none of a special token.
-        code_points: Those of its characters, where its bytes are whole characters.
-        steps: Of BPE: from its bytes to the token, a merge each.
+        kind: The kind of tokeniser.
+        hex: The UTF-8 bytes that it stands for; empty for a special token.
+        code_points: The code points of its characters; empty if its bytes are not whole characters.
+        steps: For BPE, the merges from its bytes to the token.
         neighbours: The tokens of its word.
         rule: How this kind of tokeniser cuts, in one sentence.
     """
@@ -123,14 +123,14 @@ def pieces(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> Pieces:
-    """The pieces from which the tokeniser made one token of a text.
+    """Return how the tokeniser made one token of a text.
 
     Args:
-        subject: A run, or a model by itself.
-        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
-        output: What an encoder-decoder writes, whose token it then is.
-        position: Of the token; negative ones count from the end.
-        tokenizer: That of a model by itself.
+        subject: A run, or a bare model.
+        text: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
+        output: What an encoder-decoder writes; the token is then taken from it.
+        position: The token's position; negative ones count from the end.
+        tokenizer: The tokeniser of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
@@ -157,7 +157,7 @@ def pieces(
 
 
 def steps_to(tokenizer: Tokenizer, token: int) -> list[MergeStep]:
-    """The merges that make a token of BPE from its bytes; none of other kinds."""
+    """Return the merges that make a BPE token from its bytes; empty for other kinds."""
     if not isinstance(tokenizer, BPETokenizer):
         return []
     return [
@@ -167,7 +167,7 @@ def steps_to(tokenizer: Tokenizer, token: int) -> list[MergeStep]:
 
 
 def word_around(inputs: Inputs, tokenizer: Tokenizer, position: int) -> list[WordPart]:
-    """The tokens of the word that a token is in."""
+    """Return the tokens of the word that contains a token."""
     ids = [token for token in inputs.tokens[0].tolist() if token < tokenizer.vocab_size]
     starts = tokenizer.starts_word(ids).tolist()
     first = next(at for at in range(position, -1, -1) if starts[at])
@@ -182,7 +182,7 @@ def word_around(inputs: Inputs, tokenizer: Tokenizer, position: int) -> list[Wor
 
 
 def code_points(raw: bytes) -> list[str]:
-    """The characters' numbers, as U+0041; none where the bytes are no whole characters."""
+    """Return the characters' code points, such as U+0041; empty if the bytes are not whole characters."""
     try:
         return [f"U+{ord(character):04X}" for character in raw.decode()]
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Position encodings as a picture: what each position adds, turns or takes away.
+"""Position encodings as a picture: what each position adds, rotates or subtracts.
 
     lens.positions(run).figure("positions.png")        the sinusoids' heat map (lecture 004, section 4.2)
 
@@ -37,9 +37,9 @@ class PositionTable(Shown):
     """The table of a position encoding.
 
     Attributes:
-        kind: The kind of positions.
-        acts: Where they enter: as `vectors`, as a `rotation`, or as a `bias` of the scores.
-        values: A row for each position, a column for each dimension; of a bias, a row for each distance and a column
+        kind: The kind of position encoding.
+        acts: Where it acts: as `vectors`, as a `rotation`, or as a `bias` of the scores.
+        values: A row for each position, a column for each dimension; for a bias, a row for each distance and a column
             for each head.
     """
 
@@ -80,10 +80,10 @@ class PositionTable(Shown):
 
 
 def positions(subject: Subject, n: int | None = None) -> PositionTable:
-    """The position encoding of the first n positions; of all, where n is not given.
+    """Return the position encoding of the first n positions, by default of all.
 
     Raises:
-        UserError: the model has no positions, or not so many.
+        UserError: the model has no positions, or fewer than n.
     """
     if not isinstance(subject, Transformer):
         check_run(subject)
@@ -98,7 +98,7 @@ def positions(subject: Subject, n: int | None = None) -> PositionTable:
 
 
 def _values(model: Transformer, pos: Tensor) -> tuple[Acts, Float[Tensor, "S N"]]:
-    """The numbers of the one seam at which the model's positions enter."""
+    """Return where the model's positions act, and their values."""
     position, config = model.stack(own_prefix(model)).position, model.config
     if (vectors := position.embed(pos)) is not None:
         return "vectors", vectors
@@ -108,7 +108,7 @@ def _values(model: Transformer, pos: Tensor) -> tuple[Acts, Float[Tensor, "S N"]
         _, d_head = config.attention.heads(config.d_model)
         n_rotated = getattr(config.position, "rotated_dims", lambda d: d)(d_head)
         unit = torch.zeros(1, len(pos), 1, d_head, device=pos.device)
-        unit[..., : n_rotated // 2] = 1  # turned, each pair (1, 0) is (cos, sin)
+        unit[..., : n_rotated // 2] = 1  # rotated, each pair (1, 0) is (cos, sin)
         return "rotation", position.rotate(unit, pos)[0, :, 0, :n_rotated]
     raise UserError(
         f"model.position.kind is {config.position.kind}: the model does not tell positions apart, so there is nothing "

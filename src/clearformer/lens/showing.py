@@ -1,4 +1,4 @@
-"""How a lens' results show themselves: a table in a notebook or a terminal, a figure in a file, a view to press."""
+"""How results of the lens are displayed: a table in a notebook or terminal, a figure in a file, an interactive view."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -18,19 +18,19 @@ from clearformer.files import user_path
 from clearformer.late import made_above
 from clearformer.results import Result
 
-MOST_ROWS = 40  # of a table in a notebook
+MOST_ROWS = 40  # in a notebook's table
 CELL = "padding:1px 8px;text-align:{}"
 LEAST_CELL, MOST_INCHES = 0.19, 22.0
 LABEL_POINTS = 8
 AMOUNT, FIRST, EITHER = "amount", "first", "either"
-"""Values of a field's metadata, which say how two results are subtracted (`lens.difference`): a whole number that is an
-amount; words or numbers that are the first's; a list whose parts one of the two may lack."""
+"""Metadata of fields that say how `lens.difference` treats them: AMOUNT, subtract a whole number; FIRST, keep the value
+of the first result; EITHER, a list whose parts may be missing from one of the two."""
 
 _changing: ContextVar[bool] = ContextVar("changing", default=False)
 
 
 class Table(NamedTuple):
-    """Rows under their heads; the first `n_left` columns are words, the others numbers."""
+    """Rows and their headings; the first `n_left` columns hold words, the others numbers."""
 
     heads: list[str]
     rows: list[list[str]]
@@ -38,35 +38,35 @@ class Table(NamedTuple):
 
 
 class Shown(Result, ABC):
-    """The base of a lens' results: each is a value, a table and a figure."""
+    """Base class of the lens' results: each is a value, a table and a figure."""
 
     @abstractmethod
     def caption(self) -> str:
-        """One line that says what is shown."""
+        """Return one line that says what is shown."""
 
     @abstractmethod
     def table(self) -> Table:
-        """Its content as words."""
+        """Return the content as a table."""
 
     def table_of_changes(self) -> Table:
-        """Its content as words, where its numbers are differences."""
+        """Return the content as a table of differences."""
         with changing():
             return self.table()
 
     def notes(self) -> list[str]:
-        """Lines to read with the table, such as how exactly its parts sum."""
+        """Return lines to print with the table, such as the error of a sum."""
         return []
 
     @abstractmethod
     def draw(self, figure: Any) -> None:
-        """Draw it on a figure of matplotlib."""
+        """Draw the result on a matplotlib figure."""
 
     @abstractmethod
     def inches(self) -> tuple[float, float]:
-        """Width and height of its figure."""
+        """Return the figure's width and height."""
 
     def figure(self, path: str | PathLike[str]) -> Path:
-        """Write it as a picture: `.png`, `.svg` or `.pdf`; returns where.
+        """Write the result as a `.png`, `.svg` or `.pdf` picture; return its path.
 
         Raises:
             MissingPackageError: matplotlib is not installed.
@@ -82,7 +82,7 @@ class Shown(Result, ABC):
         return target
 
     def _repr_html_(self) -> str:
-        """The table as a notebook shows it."""
+        """Return the table as HTML for a notebook."""
         table = self.table()
         head = "".join(_cell("th", name, i < table.n_left) for i, name in enumerate(table.heads))
         rows = (
@@ -111,26 +111,26 @@ def show(
     device: str = "auto",
     **selected: Any,
 ) -> Any:
-    """Show a view of a run in a notebook (Jupyter, VS Code, Colab, marimo), as the page has it.
+    """Show a view of a run in a notebook (Jupyter, VS Code, Colab, marimo), as on the page.
 
         seen = cf.lens.show(run, "To be or not", "ledger", position=3, foil=" a")
         seen.select(position=5)
         seen.found.logit
 
-    What is pressed in it is computed here, in the kernel.
+    Interaction with the view is computed here, in the kernel.
 
     Args:
         run: A run, or its name.
-        text: What is read; where not given, the beginning of the run's held-out text.
+        text: What to read; by default the beginning of the run's held-out text.
         view: `overview`, `tokens`, `block`, `attention`, `ledger`, `lens`, `sampling`, `continuations`, `beams`,
             `interventions` or `training`.
-        checkpoint: `latest`, `best` or a step, of a run that is given by its name.
-        device: Of a model that is opened by name.
+        checkpoint: `latest`, `best` or a step, if the run is given by its name.
+        device: The device of a model that is opened by name.
         **selected: Other fields of the page's selection, such as `position`, `layer`, `head`, `target` and `foil`;
             `versus`, another run or its name, shows the view as a difference.
 
     Returns:
-        An `anywidget.AnyWidget`: `found` is what the lens found of the present `selection`; `select` changes it.
+        An `anywidget.AnyWidget`: `found` is the lens result of the current `selection`; `select` changes it.
 
     Raises:
         UserError: there is no such view of the run, or a field of the selection is unknown or out of range.
@@ -141,29 +141,29 @@ def show(
 
 
 def visible(label: str) -> str:
-    """A token's label whose spaces can be seen."""
+    """Return a token's label with visible spaces."""
     return label.replace(" ", "␣")
 
 
 def quoted(label: str) -> str:
-    """A token's label in a sentence."""
+    """Return a token's label quoted for a sentence."""
     return f"'{visible(label)}'"
 
 
 def logit_name(target: str, foil: str | None) -> str:
-    """A logit, or the difference of two, in words."""
+    """Return the name of a logit, or of the difference of two."""
     wanted = f"the logit of {quoted(target)}"
     return wanted if foil is None else f"{wanted} less that of {quoted(foil)}"
 
 
 def number(value: float) -> str:
-    """A number for a table."""
+    """Format a signed number for a table."""
     return f"{value:+.4f}" if abs(value) >= 1e-4 or value == 0 else f"{value:+.1e}"
 
 
 @contextmanager
 def changing() -> Iterator[None]:
-    """Within this block numbers that are drawn or written are differences: their signs matter, whatever they are of."""
+    """Mark the numbers formatted or drawn in this block as differences, so that amounts are shown with their signs."""
     before = _changing.set(True)
     try:
         yield
@@ -172,14 +172,14 @@ def changing() -> Iterator[None]:
 
 
 def amount(value: float, digits: int) -> str:
-    """An amount for a table; of differences with its sign."""
+    """Format an amount for a table; differences get a sign."""
     if np.isnan(value):
         return "unknown"
     return f"{value:{'+' if _changing.get() else ''}.{digits}f}"
 
 
 def is_shown(value: float, least: float) -> bool:
-    """Whether a weight is large enough for words; of a difference, either way."""
+    """Whether a weight is large enough to mention; for a difference, in absolute value."""
     return (abs(value) if _changing.get() else value) >= least
 
 
@@ -195,7 +195,7 @@ def heat_map(
     signed: bool = False,
     limits: tuple[float, float] | None = None,
 ) -> Any:
-    """Draw a matrix as colours, from 0 or, where signs matter, to both sides of it; returns the image."""
+    """Draw a matrix as colours, from 0 up or, if signed, on both sides of 0; return the image."""
     matrix = np.asarray(values, dtype=float)
     if _changing.get():
         signed, limits = True, None
@@ -210,7 +210,7 @@ def heat_map(
 
 
 def name_ticks(axes: Any, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """Name each row and column of a matrix; of many, every second, third, ..."""
+    """Label the rows and columns of a matrix; with more than 120, only every second, third, ..."""
     every_row, every_column = (-(-len(names) // 120) or 1 for names in (rows, columns))
     axes.set_yticks(
         range(0, len(rows), every_row),
@@ -226,7 +226,7 @@ def name_ticks(axes: Any, rows: Sequence[str], columns: Sequence[str]) -> None:
 
 
 def bars(axes: Any, names: Sequence[str], values: Sequence[float]) -> None:
-    """Draw numbers as bars from the top down: blue where positive, red where negative."""
+    """Draw numbers as horizontal bars from the top down: blue if positive, red if negative."""
     colours = ["#2f6f9f" if value >= 0 else "#b5483a" for value in values]
     axes.barh(range(len(values)), values, color=colours, height=0.72)
     axes.set_yticks(range(len(names)), list(map(letters, names)), fontsize=LABEL_POINTS)

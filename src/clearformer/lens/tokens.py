@@ -1,4 +1,4 @@
-"""A text as a model reads it: each token, the one that its position predicts, and how likely the model found that."""
+"""A text as a model reads it: each token, the one that its position predicts, and the probability the model gave it."""
 
 import math
 from collections.abc import Sequence
@@ -17,25 +17,25 @@ from clearformer.lens.showing import FIRST, Shown, Table, amount, letters, visib
 from clearformer.model import Encoder, Transformer
 from clearformer.text import Tokenizer
 
-MOST_LOGITS = 1 << 21  # at once; of more, those of some positions are made after others
-MOST_DOUBLES = 1 << 16  # likewise, in float64: as many as stay in a processor's cache
+MOST_LOGITS = 1 << 21  # computed at once; longer texts are split by positions
+MOST_DOUBLES = 1 << 16  # likewise in float64: as many as fit in a processor's cache
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class TokenTable(Shown):
-    """A text's tokens.
+    """The tokens of a text.
 
     Attributes:
-        tokens: As a person can read them.
-        ids: Theirs.
-        n_bytes: Of each in UTF-8; 0 of special tokens, and where there is no tokeniser.
-        predicted: The token that each position predicts; empty where the text does not tell it.
-        probabilities: That of the predicted token; not a number, where the text does not tell it.
-        losses: -ln of that, in nats.
-        source: Those of an encoder-decoder's source; none in other models.
-        mask: The token that hides another from an encoder; empty, where the model reads none.
-        masked: The positions at which it stands.
-        uniform_loss: The loss where all tokens are equally likely: ln V, in nats.
+        tokens: The tokens in readable form.
+        ids: Their ids.
+        n_bytes: The length of each in UTF-8 bytes; 0 for special tokens and without a tokeniser.
+        predicted: The token that each position predicts; empty where the text does not contain it.
+        probabilities: The probability of the predicted token; NaN where the text does not contain it.
+        losses: -ln of that probability, in nats.
+        source: The tokens of an encoder-decoder's source; empty for other models.
+        mask: The label of [MASK], if the model is an encoder that fills in masked tokens; otherwise empty.
+        masked: The positions of [MASK].
+        uniform_loss: The loss if all tokens were equally likely: ln V, in nats.
     """
 
     tokens: list[str]
@@ -93,7 +93,7 @@ def tokens(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> TokenTable:
-    """The tokens of a text and what each position is to predict; the arguments are those of `read`."""
+    """Return the tokens of a text and what each position is to predict; the arguments are those of `read`."""
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     losses = losses_of(inputs)
     ids = inputs.tokens[0].tolist()
@@ -113,7 +113,7 @@ def tokens(
 
 
 def mask_of(inputs: Inputs) -> str:
-    """The token that hides another from an encoder that fills in; empty, where there is none."""
+    """Return the label of [MASK] for an encoder that fills in masked tokens; otherwise an empty string."""
     is_filled_in = isinstance(inputs.model, Encoder) and inputs.model.config.n_classes is None
     if not is_filled_in or inputs.tokenizer is None or inputs.tokenizer.mask_id is None:
         return ""
@@ -121,14 +121,14 @@ def mask_of(inputs: Inputs) -> str:
 
 
 def losses_of(inputs: Inputs) -> Float[np.ndarray, " T"]:
-    """-ln of each predicted token's probability, in nats; not a number, where the text does not tell the token."""
+    """Return -ln of each predicted token's probability, in nats; NaN where the text does not contain the token."""
     if all(token is None for token in inputs.predicted):
         return np.full(len(inputs), np.nan)
     return once(inputs.model, ("losses", inputs.key), lambda: _losses_of(inputs)).copy()
 
 
 def _losses_of(inputs: Inputs) -> Float[np.ndarray, " T"]:
-    """The losses, of logits of a few positions after others."""
+    """Compute the losses, with the logits of only a few positions in memory at a time."""
     with quiet(inputs.model):
         vectors, first = last_vectors(inputs), 0
         losses = []
@@ -140,21 +140,21 @@ def _losses_of(inputs: Inputs) -> Float[np.ndarray, " T"]:
 
 
 def rows_at_once(model: Transformer) -> int:
-    """Of how many positions the logits are made at once."""
+    """Return how many positions to compute the logits of at once."""
     return max(1, MOST_LOGITS // model.embed.num_embeddings)
 
 
 def losses_from(
     inputs: Inputs, logits: Float[Tensor, "T V"] | Float[Tensor, " C"]
 ) -> Float[np.ndarray, " T"]:
-    """Those losses by a text's logits; of a classifier's none is a number."""
+    """Return the losses given a text's logits; all NaN for a classifier."""
     return losses_of_logits(inputs.predicted, logits)
 
 
 def losses_of_logits(
     predicted: Sequence[int | None], logits: Float[Tensor, "T V"] | Float[Tensor, " C"]
 ) -> Float[np.ndarray, " T"]:
-    """Those of some positions that predict the given tokens."""
+    """Return the losses of positions that predict the given tokens; NaN where none is given."""
     losses = np.full(len(predicted), np.nan)
     known = [(at, token) for at, token in enumerate(predicted) if token is not None]
     n_rows = max(1, MOST_DOUBLES // logits.shape[-1])
@@ -167,14 +167,14 @@ def losses_of_logits(
 
 
 def log_total_(rows: Float[Tensor, "N V"]) -> Float[Tensor, " N"]:
-    """The logarithm of each row's sum of exponentials, as `logsumexp` has it; the rows are written over."""
+    """Return the logarithm of each row's sum of exponentials, like `logsumexp`; the rows are overwritten."""
     largest = rows.amax(-1, keepdim=True)
     largest.masked_fill_(largest.isinf(), 0)
     return rows.sub_(largest).exp_().sum(-1).log_().add_(largest[:, 0])
 
 
 def n_bytes(tokenizer: Tokenizer | None, token: int) -> int:
-    """The bytes of a token's text; 0 of a special one, and where there is no tokeniser."""
+    """Return the number of bytes of a token's text; 0 for special tokens and without a tokeniser."""
     if tokenizer is None or token >= tokenizer.vocab_size:
         return 0
     return len(tokenizer.token_bytes(token))

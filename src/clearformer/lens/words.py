@@ -5,8 +5,8 @@
     found.cosines                    [L + 1, 3, 3]
     found.figure("bank.png")
 
-Before the first block a word has the same vector wherever it stands, but for its position; each layer then mixes
-more of the context into it.
+Before the first block a word has the same vector everywhere, except for its position; each layer then mixes in more
+of the context.
 
 Shapes: L layers, N contexts.
 """
@@ -27,17 +27,17 @@ from clearformer.evaluation.figures import letters
 from clearformer.lens.embeddings import embed, layer_names
 from clearformer.lens.showing import Shown, Table, quoted
 
-MOST_PAIRS = 10  # of contexts, each with a column of its own
+MOST_PAIRS = 10  # of contexts that get a column each
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class WordSimilarity(Shown):
-    """The cosines of a word's vectors, each two contexts beside each other.
+    """The cosines of a word's vectors between every two contexts.
 
     Attributes:
-        word: As it was asked for.
-        contexts: The texts that it stands in.
-        cosines: Before the first block and after every one.
+        word: The word as given.
+        contexts: The texts that contain it.
+        cosines: The cosines before the first block and after every one.
     """
 
     word: str
@@ -51,14 +51,14 @@ class WordSimilarity(Shown):
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Every two contexts."""
+        """All pairs of contexts."""
         return list(combinations(range(len(self.contexts)), 2))
 
     def caption(self) -> str:
         return f"{quoted(self.word)} in {count(len(self.contexts), 'context')}: the cosine of its vectors in each two"
 
     def table(self) -> Table:
-        """A row for each layer; of many pairs of contexts only the mean."""
+        """Return a row for each layer; with more than `MOST_PAIRS` pairs of contexts, only the mean."""
         columns = self._columns()
         rows = [
             [name, *(f"{values[layer]:.3f}" for values in columns.values())]
@@ -88,7 +88,7 @@ class WordSimilarity(Shown):
         axes.set_title(letters(self.caption()), fontsize=10)
 
     def _columns(self) -> dict[str, list[float]]:
-        """The cosines of each pair by layer, and their mean."""
+        """Return the cosines of each pair by layer, and their mean."""
         shown = self.pairs if len(self.pairs) <= MOST_PAIRS else []
         columns = {f"{i + 1}-{j + 1}": self.cosines[:, i, j].tolist() for i, j in shown}
         mean = torch.stack([self.cosines[:, i, j] for i, j in self.pairs]).mean(0)
@@ -96,12 +96,12 @@ class WordSimilarity(Shown):
 
 
 def word_similarity(run: Run, word: str, contexts: Sequence[str]) -> WordSimilarity:
-    """The cosine of a word's vectors in each two of N contexts, before the first block and after every one.
+    """Compare a word's vectors in every two of N contexts, by their cosine before the first block and after every one.
 
     Args:
         run: A model and its tokeniser.
-        word: What stands in each of them; where it does so more than once, its first place counts.
-        contexts: Texts.
+        word: A word that every context contains; its first occurrence counts.
+        contexts: The texts.
 
     Raises:
         UserError: the word is not in one of them, or there are fewer than two.

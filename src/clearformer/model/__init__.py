@@ -1,4 +1,4 @@
-"""The model, in pure torch: it knows nothing of text, data, training or files."""
+"""The model, in pure torch, independent of text, data, training and files."""
 
 from clearformer.model.block import EncoderOutput
 from clearformer.model.build import build, build_on_meta, build_undrawn, initialise

@@ -1,4 +1,4 @@
-"""Checks of what a caller gives a model."""
+"""Checks of a model's arguments."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from clearformer.model.shapes import SourcePadding
 
 
 def check_tokens(tokens: Any) -> None:
-    """Raise UserError where something is no tensor [B T] of token ids."""
+    """Raise UserError unless `tokens` is a tensor [B T] of token ids."""
     if not isinstance(tokens, Tensor):
         raise UserError(
             f"tokens: a tensor [B T] of ids; got {type(tokens).__name__} (torch.tensor([ids]) makes one)"
@@ -24,7 +24,7 @@ def check_tokens(tokens: Any) -> None:
 
 
 def check_length(n_positions: int, padding: SourcePadding, limit: int) -> None:
-    """Raise UserError where a text, its padding not counted, has more tokens than the model has positions."""
+    """Raise UserError where a row, its padding not counted, has more tokens than the model has positions."""
     if n_positions <= limit:
         return
     longest = n_positions if padding is None else int(padding.sum(1).max())

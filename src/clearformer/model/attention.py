@@ -2,10 +2,9 @@
 
     Attn(E) = softmax((Q K^T + M) / sqrt(d)) V     (Vaswani et al. 2017, 3.2.1; lecture 000, section 4.5)
 
-Every kind here but `last` is this formula with its own Q, K and V: `mean` has equal scores, `dot` takes the
-embeddings themselves, `shared` one matrix for queries and keys, `multihead` separate matrices and h heads. The same
-modules read another text in cross-attention. Where nobody looks at scores or pattern, `fast.attention` computes the
-same by whichever form is the quickest.
+Every kind but `last` is this formula with its own Q, K and V: `mean` has equal scores, `dot` takes the embeddings
+themselves, `shared` one matrix for queries and keys, `multihead` separate matrices and h heads. Cross-attention uses
+the same modules. Unless scores or pattern are hooked, `fast.attention` computes the formula in the quickest form.
 
 Shapes: B batch, T query positions, S key positions, D d_model, H heads, K key/value heads, Dh head size.
 """
@@ -32,7 +31,7 @@ from clearformer.model.shapes import Bias, K, Keys, Q, Queries, SourceVectors, V
 
 
 class Attention(nn.Module, ABC):
-    """The formula, for the queries, keys and values that a kind makes."""
+    """The formula; each kind computes its own queries, keys and values."""
 
     def __init__(self, scale: float = 1.0, dropout: float = 0.0, window: int | None = None) -> None:
         super().__init__()
@@ -61,15 +60,15 @@ class Attention(nn.Module, ABC):
         cache: Any = None,
         memory: SourceVectors | None = None,
     ) -> Vectors:
-        """The sum that each position makes of those it may read.
+        """Return each position's weighted sum of the values that it may read.
 
         Args:
-            x: The vectors that read.
-            mask: Who may read whom, and where everyone stands.
-            positions: How order enters the scores.
-            cache: The result of `new_cache`, which holds the earlier positions and is given those of `x`; of
+            x: The vectors from which queries are made, and keys and values too unless `memory` is given.
+            mask: The positions, and which keys each query may read.
+            positions: The kind of positions, which changes queries, keys or scores.
+            cache: The result of `new_cache`: holds earlier keys and values, and gains those of `x`. In
                 cross-attention, a `MemoryCache`.
-            memory: The vectors that are read, where not `x` itself (cross-attention, in which order has no part).
+            memory: The vectors that cross-attention reads; positions have no part in it.
         """
         bias = None
         if memory is None:
@@ -88,7 +87,7 @@ class Attention(nn.Module, ABC):
         return self.output(z.flatten(2))
 
     def mix(self, q: Q, k: K, v: V, mask: Mask, bias: Float[Tensor, "..."] | None, cache: Any) -> Z:
-        """The formula, in the open where somebody looks at its scores or pattern."""
+        """Apply `formula` if scores or pattern are hooked, and else the quickest equivalent."""
         if cache is not None:
             k, v = cache.append(mask.k_pos.shape[-1] - k.shape[2], k, v)
         if self.has_hooks:
@@ -97,46 +96,46 @@ class Attention(nn.Module, ABC):
 
     @property
     def p_dropout(self) -> float:
-        """The probability that a weight of the pattern is set to 0."""
+        """The probability of dropout on the pattern; 0 outside training."""
         return self.dropout if self.training else 0.0
 
     @property
     def has_hooks(self) -> bool:
-        """Whether somebody looks at what only the formula in the open has: scores or pattern."""
+        """Whether scores or pattern are hooked, which only `formula` computes."""
         return self.hook_attn_scores.has_hooks or self.hook_pattern.has_hooks
 
     @abstractmethod
     def queries(self, x: Vectors) -> Queries:
-        """Queries of the vectors that read."""
+        """Return the queries of the vectors that read."""
 
     @abstractmethod
     def keys_values(self, x: SourceVectors) -> tuple[Keys, Values]:
-        """Keys and values of the vectors that are read."""
+        """Return the keys and values of the vectors that are read."""
 
     def queries_keys_values(self, x: Vectors) -> tuple[Queries, Keys, Values]:
-        """Those of a text that reads itself."""
+        """Return queries, keys and values for self-attention."""
         return self.queries(x), *self.keys_values(x)
 
     def output(self, z: Float[Tensor, "B T HDh"]) -> Vectors:
-        """The joined heads, as they are added to the residual stream."""
+        """Return the sub-layer's output, given the joined heads."""
         return z
 
     def add_rotation_hooks(self) -> None:
-        """Have hook points behind the rotation; for layers whose positions turn queries and keys."""
+        """Add hook points after the rotation; for layers whose positions turn queries and keys."""
         self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
 
     def new_cache(self) -> LayerCache:
-        """An empty cache of the kind that this layer fills."""
+        """Return an empty cache of the kind that this layer fills."""
         return KeyValueCache()
 
 
 def share_heads(x: Float[Tensor, "B K S Dh"], n_heads: int) -> Float[Tensor, "B H S Dh"]:
-    """Key/value heads repeated so that each query head has one."""
+    """Repeat the key/value heads so that each query head has one."""
     return x if x.shape[1] == n_heads else x.repeat_interleave(n_heads // x.shape[1], dim=1)
 
 
 def split_heads(x: Float[Tensor, "B T HDh"], n_heads: int) -> Float[Tensor, "B T H Dh"]:
-    """The last dimension as `n_heads` heads."""
+    """Split the last dimension into `n_heads` heads."""
     return x.unflatten(-1, (n_heads, -1))
 
 
@@ -148,18 +147,18 @@ class AttentionBase(Spec, ABC):
 
     takes_rotation: ClassVar[bool] = True  # whether positions may turn its queries and keys
     takes_bias: ClassVar[bool] = True  # whether positions may add to its scores
-    reads_another_text: ClassVar[bool] = True  # whether it can be cross-attention
+    reads_another_text: ClassVar[bool] = True  # whether it works as cross-attention
 
     @abstractmethod
     def build(self, d_model: int, dropout: float) -> nn.Module:
-        """The module."""
+        """Return the module."""
 
     def build_cross(self, d_model: int, dropout: float) -> nn.Module:
-        """The module that reads another text by the same formula (Vaswani et al. 2017, 3.2.3)."""
+        """Return the module for cross-attention, the same formula (Vaswani et al. 2017, 3.2.3)."""
         return self.build(d_model, dropout)
 
     def heads(self, d_model: int) -> tuple[int, int]:
-        """The number of heads and their size; raises ConfigError where they do not fit d_model."""
+        """Return the number and size of heads; raises ConfigError where they do not fit d_model."""
         return 1, d_model
 
 
@@ -188,7 +187,7 @@ class LastModule(nn.Module):
 
 
 class Mean(AttentionBase):
-    """All that may be read, averaged: equal scores (lecture 000, section 4.2)."""
+    """The mean of all that a position may read: equal scores (lecture 000, section 4.2)."""
 
     kind: Literal["mean"] = "mean"
     takes_rotation: ClassVar[bool] = False
@@ -208,7 +207,7 @@ class MeanModule(Attention):
 class Dot(AttentionBase):
     """softmax(E e_t): the embeddings are queries, keys and values (lecture 000, section 4.3).
 
-    A token's product with itself is about sqrt(d) after scaling and others about 1, so it reads mostly itself.
+    After scaling, a token's product with itself is about sqrt(d) and others about 1, so it reads mostly itself.
     """
 
     kind: Literal["dot"] = "dot"
@@ -227,7 +226,7 @@ class DotModule(Attention):
 
 
 class Shared(AttentionBase):
-    """softmax((W E)(W e_t)): one matrix on both sides, values as they are (lecture 000, section 4.4)."""
+    """softmax((W E)(W e_t)): one matrix for queries and keys; embeddings as values (lecture 000, section 4.4)."""
 
     kind: Literal["shared"] = "shared"
     scale: bool = True
@@ -249,17 +248,17 @@ class SharedModule(Attention):
 
 
 class HeadsSpec(AttentionBase):
-    """Heads with matrices of their own.
+    """Base of the kinds whose heads have matrices of their own.
 
     Attributes:
-        n_heads: H, the query heads.
-        n_kv_heads: K, the key/value heads: H of them (MHA), fewer (GQA, Ainslie et al. 2023) or one (MQA).
-        d_head: The size of a head; D / H where it is not given.
-        value: Whether there is a value matrix; without one, what is mixed is the input itself.
+        n_heads: H, the number of query heads.
+        n_kv_heads: K, the number of key/value heads: H (MHA), fewer (GQA, Ainslie et al. 2023) or one (MQA).
+        d_head: The size of a head; by default D / H.
+        value: Whether there is a value matrix; without one, the values are the input itself.
         output: Whether there is an output matrix (lecture 000, section 6.1).
         qkv_bias: Whether the query, key and value matrices have biases.
-        output_bias: Whether the output matrix has one.
-        qk_norm: A norm on each head's queries and keys (Henry et al. 2020), before positions turn them.
+        output_bias: Whether the output matrix has a bias.
+        qk_norm: The norm of each head's queries and keys (Henry et al. 2020), before positions turn them.
     """
 
     n_heads: PositiveInt = 1
@@ -305,7 +304,7 @@ class HeadsSpec(AttentionBase):
 
 
 class ProjectedHeads(Attention):
-    """Queries, keys and values of several heads, each by a matrix of its own; the joined heads by another."""
+    """Attention in several heads: matrices for queries, keys and values, and one for the joined heads."""
 
     def __init__(
         self, spec: HeadsSpec, d_model: int, dropout: float, scale: float, window: int | None
@@ -339,7 +338,7 @@ class MultiHead(HeadsSpec):
     """Concat(head_1 ... head_h) W_O, each head with its own W_Q, W_K, W_V (Vaswani et al. 2017, 3.2.2).
 
     Attributes:
-        window: How many keys back a query reads, its own included (a sliding window, Beltagy et al. 2020).
+        window: The number of keys back that a query reads, its own included (sliding window, Beltagy et al. 2020).
         scale: Whether scores are divided by sqrt(d_head).
     """
 
@@ -352,7 +351,7 @@ class MultiHead(HeadsSpec):
         return MultiHeadModule(self, d_model, dropout, scale, self.window)
 
     def build_cross(self, d_model: int, dropout: float) -> "MultiHeadModule":
-        return self.replace(window=None).build(d_model, dropout)  # the texts' positions have no distance
+        return self.replace(window=None).build(d_model, dropout)  # there is no distance between two sequences
 
 
 class MultiHeadModule(ProjectedHeads):

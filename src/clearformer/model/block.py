@@ -4,8 +4,8 @@
     post   norm(x + f(x))        (Vaswani et al. 2017, 3.1)
     none   x + f(x)              (lecture 000, section 5)
 
-Without residuals the sum loses its x. A block that reads another text (a decoder's, of an encoder) has a third
-sub-layer between the two, cross-attention. Parallel sub-layers both read what the block reads (GPT-NeoX).
+Without residuals, x + is left out. In an encoder-decoder's decoder, cross-attention is a third sub-layer between the
+two. Parallel attention and feed-forward both read the block's input (GPT-NeoX).
 """
 
 from dataclasses import dataclass
@@ -29,28 +29,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """An encoder's vectors of a text, for cross-attention to read.
-
-    Attributes:
-        vectors: One for each of its tokens.
-        padding: True where a token is real; None: all are.
-    """
+    """An encoder's vectors, one per source token, and the source's padding; cross-attention reads them."""
 
     vectors: SourceVectors
     padding: SourcePadding = None
 
     def mask(self, q_pos: QueryPositions) -> Mask:
-        """Every query may read every real token of it."""
+        """Return the mask under which every query may read every real source token."""
         k_pos = torch.arange(self.vectors.shape[1], device=self.vectors.device)
         return Mask(q_pos, k_pos, causal=False, padding=self.padding)
 
     def select(self, rows: Rows) -> "EncoderOutput":
-        """The given rows of the batch, in that order (repeats allowed)."""
+        """Return the given rows of the batch, in that order (repeats allowed)."""
         return EncoderOutput(self.vectors[rows], None if self.padding is None else self.padding[rows])
 
 
 class Block(nn.Module):
-    """Attention and feed-forward with their norms and residuals; [B T D] to [B T D]."""
+    """Attention and feed-forward with their norms and residuals."""
 
     def __init__(self, config: "ModelConfig", cross: bool = False) -> None:
         super().__init__()
@@ -97,15 +92,15 @@ class Block(nn.Module):
         return self.hook_resid_post(x)
 
     def read(self, norm: nn.Module, x: Vectors) -> Vectors:
-        """The residual stream as a sub-layer reads it."""
+        """Return a sub-layer's input."""
         return norm(x) if self.placement == "pre" else x
 
     def add(self, norm: nn.Module, x: Vectors, out: Vectors) -> Vectors:
-        """The residual stream after a sub-layer wrote to it."""
+        """Return the residual stream after a sub-layer with output `out`."""
         out = dropout(out, self.dropout, self.training)
         x = x + out if self.residual else out
         return norm(x) if self.placement == "post" else x
 
     def new_cache(self) -> BlockCache:
-        """An empty cache for this block."""
+        """Return an empty cache for this block."""
         return BlockCache(self.attn.new_cache(), None if self.cross_attn is None else MemoryCache())

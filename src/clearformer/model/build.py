@@ -1,4 +1,4 @@
-"""A model of a configuration: with its weights drawn, without memory for them, or with memory and no numbers."""
+"""Building a model from its configuration: with initial weights, with uninitialised ones, or without memory."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,32 +18,32 @@ FAMILIES: dict[str, type[Transformer]] = {
 
 
 def build(config: ModelConfig) -> Any:
-    """A model of the given configuration, its weights drawn from a seed that torch's global generator gives."""
+    """Return a model whose weights are drawn from a seed that torch's global generator gives."""
     model = build_undrawn(config)
     initialise(model, seed=int(torch.randint(2**63 - 1, (), device="cpu")))
     return model
 
 
 def initialise(model: Transformer, seed: int) -> None:
-    """Set the first weights of a model that has memory for them, the same bits on any device."""
+    """Set the initial weights of a model, the same bits on any device."""
     config = model.config
     config.init.apply(model, max(config.n_layers, config.n_decoder_layers or 0), seed)
 
 
 def build_on_meta(config: ModelConfig) -> Any:
-    """A model with the shapes of its weights but none of their memory."""
+    """Return a model on the meta device: its weights have shapes but no memory."""
     with torch.device("meta"):
         return build_undrawn(config)
 
 
 def build_undrawn(config: ModelConfig) -> Any:
-    """A model with memory for its matrices and no numbers in it, for weights that are there already."""
+    """Return a model whose matrices are uninitialised, for weights that are loaded or set later."""
     with _NothingIsDrawn():
         return FAMILIES[config.family](config)
 
 
 class _NothingIsDrawn(TorchFunctionMode):
-    """While it is entered, a tensor that would be given its first numbers stays as it is."""
+    """A mode in which the functions that fill a tensor with initial numbers do nothing."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None

@@ -1,4 +1,4 @@
-"""Keys and values that attention keeps between calls, so that a new token costs one step and not the whole text again.
+"""Keys and values kept between calls, so that a new token costs one step and not the whole sequence again.
 
 Shapes: B batch, T new positions, S all positions so far, H heads, K key/value heads, Dh head size.
 """
@@ -14,9 +14,9 @@ from torch import Tensor
 from clearformer.errors import UserError
 from clearformer.model.shapes import Keys, Padding, Rows, SourcePadding, Values
 
-MOST_ROOM = (
-    256  # positions that a full buffer grows by: of many long texts, twice as much would be mostly empty
-)
+MOST_ROOM = 256
+"""The most positions by which a full buffer grows: doubling a large one would leave much of it empty."""
+
 KeysValues = tuple[Float[Tensor, "B K _ Dh"], Float[Tensor, "B K _ Dv"]]
 
 
@@ -24,16 +24,16 @@ class LayerCache(ABC):
     """The cache of one layer."""
 
     def make_room(self, n_before: int, n: int) -> None:  # noqa: B027  (for most there is nothing to do)
-        """Let `n` positions fit beside each other, `n_before` of which are kept already."""
+        """Grow the buffers to hold `n` positions; the first `n_before` of them are kept."""
 
     def hold(self) -> None:  # noqa: B027
-        """Be ready to forget some of the positions that the next call reads."""
+        """Record what the next call adds, so that `keep` can drop some of its positions."""
 
     def keep(self, kept: Bool[Tensor, "B T"], length: int) -> None:  # noqa: B027
-        """Forget those of the last call's T positions that are not kept; `length` of all so far remain.
+        """Drop those of the last call's T positions that are not kept; `length` positions in all remain.
 
-        There is nothing to do where each position lies apart: what comes next is written over those that are cut off,
-        and the others count as padding.
+        A cache that stores every position need not act: later positions overwrite those past `length`, and `Cache`
+        marks the other dropped ones as padding.
         """
 
     @abstractmethod
@@ -44,16 +44,16 @@ class LayerCache(ABC):
 class KeyValueCache(LayerCache):
     """Keys and values of every position so far, in buffers that grow by doubling, and by at most `MOST_ROOM`.
 
-    How many positions that is, the model's `Cache` counts for all layers at once.
+    The model's `Cache` counts the positions, for all layers at once.
     """
 
     def __init__(self) -> None:
-        self.buffers: KeysValues | None = None  # of all positions, and room for more
+        self.buffers: KeysValues | None = None  # all positions, and room for more
 
     def append(
         self, n_before: int, keys: Float[Tensor, "B K T Dh"], values: Float[Tensor, "B K T Dv"]
     ) -> tuple[Float[Tensor, "B K S Dh"], Float[Tensor, "B K S Dv"]]:
-        """Add the keys and values of T new positions to those of `n_before`; returns those of all S."""
+        """Add the keys and values of T new positions after the first `n_before`, and return those of all S."""
         n = n_before + keys.shape[2]
         if self.buffers is None:
             self.buffers = _buffer_like(keys, n), _buffer_like(values, n)
@@ -77,29 +77,24 @@ class KeyValueCache(LayerCache):
 
 
 def _buffer_like(x: Float[Tensor, "B K _ D"], capacity: int) -> Float[Tensor, "B K C D"]:
-    """Room for as many positions, with nothing in it yet."""
+    """Return an uninitialised buffer for `capacity` positions."""
     return x.new_empty(*x.shape[:2], capacity, x.shape[3])
 
 
 class LinearCache(LayerCache):
-    """Linear attention's whole memory of the past: sums over the keys read so far."""
+    """The cache of linear attention: sums over all keys so far."""
 
     def __init__(self) -> None:
         self.outer: Tensor | None = None  # [B H Dh Dv], sum of phi(k) v^T
         self.keys: Tensor | None = None  # [B H Dh], sum of phi(k)
-        self._holds = (
-            False  # whether the next call's keys and values are wanted, of which some may be forgotten
-        )
-        self._held: tuple[Tensor, Tensor, Tensor, Tensor] | None = None  # those, and the sums before them
-        self._seen, self._n_seen = KeyValueCache(), 0  # the keys themselves, while somebody looks at scores
+        self._holds = False  # whether `keep` may drop some of the next call's positions
+        self._held: tuple[Tensor, Tensor, Tensor, Tensor] | None = None  # sums before it, its keys and values
+        self._seen, self._n_seen = KeyValueCache(), 0  # the keys and values themselves, for hooked scores
 
     def sums(
         self, keys: Float[Tensor, "B H T Dh"], values: Float[Tensor, "B H T Dv"]
     ) -> tuple[Float[Tensor, "B H Dh Dv"], Float[Tensor, "B H Dh"]]:
-        """Both sums so far, zero at first.
-
-        In float32 at least: a sum in bfloat16 stops growing after a few hundred keys.
-        """
+        """Return both sums so far, in at least float32: in bfloat16 they stop growing after a few hundred keys."""
         if self.outer is None or self.keys is None:
             dtype = torch.promote_types(keys.dtype, torch.float32)
             keys_sum = keys.new_zeros(*keys.shape[:2], keys.shape[-1], dtype=dtype)
@@ -114,7 +109,7 @@ class LinearCache(LayerCache):
         self._holds = True
 
     def keep(self, kept: Bool[Tensor, "B T"], length: int) -> None:
-        """Take the sums once more, without what is forgotten."""
+        """Compute the sums again without the dropped positions."""
         assert self._held is not None, "`hold` comes before the call"
         outer, sum_of_keys, keys, values = self._held
         keys = keys * kept[:, None, :, None]
@@ -125,10 +120,10 @@ class LinearCache(LayerCache):
     def with_earlier(
         self, n_before: int, keys: Float[Tensor, "B H T Dh"], values: Float[Tensor, "B H T Dv"]
     ) -> tuple[Float[Tensor, "B H S Dh"], Float[Tensor, "B H S Dv"]]:
-        """Keys and values of T new positions after those of `n_before`.
+        """Return the keys and values of `n_before` earlier positions and T new ones.
 
         Raises:
-            UserError: nobody looked at the earlier positions, so that nothing but their sums is left.
+            UserError: the earlier positions were not hooked, so that only their sums were kept.
         """
         if self._n_seen != n_before:
             raise UserError(
@@ -145,13 +140,13 @@ class LinearCache(LayerCache):
 
 
 class MemoryCache(LayerCache):
-    """Keys and values of the text that cross-attention reads: made at the first step, read at every step."""
+    """Keys and values of the source, which cross-attention computes at the first step and reads at every step."""
 
     def __init__(self) -> None:
         self._keys_values: tuple[Keys, Values] | None = None
 
     def once(self, make: Callable[[], tuple[Keys, Values]]) -> tuple[Keys, Values]:
-        """The result of `make` when it was first called."""
+        """Call `make` the first time, and return its result every time."""
         if self._keys_values is None:
             self._keys_values = make()
         return self._keys_values
@@ -163,14 +158,14 @@ class MemoryCache(LayerCache):
 
 
 class BlockCache(NamedTuple):
-    """The caches of one block: of its own text, and of the text that it reads besides, where there is one."""
+    """The caches of one block: of its self-attention and, where it has one, its cross-attention."""
 
     attn: LayerCache
     cross: MemoryCache | None = None
 
 
 class Cache:
-    """A model's cache: those of its blocks, and which of the positions so far are padding."""
+    """A model's cache: those of its blocks, the number of positions, and which of these are padding."""
 
     def __init__(self, layers: list[BlockCache]) -> None:
         self.layers = layers
@@ -179,7 +174,7 @@ class Cache:
         self.padding: SourcePadding = None
 
     def joined_padding(self, n_new: int, padding: Padding) -> SourcePadding:
-        """The padding of the positions so far and of T new ones, or None where none is padding."""
+        """Return the padding of the positions so far and of T new ones, or None where neither has a padding mask."""
         known = self.padding if padding is None else padding
         if known is None:
             return None
@@ -188,32 +183,31 @@ class Cache:
         return torch.cat([old, new], dim=1)
 
     def make_room(self, n: int) -> None:
-        """Let `n` positions fit in every layer, which each sees to by itself where this was not called.
+        """Make room for `n` positions in every layer; without this call, layers grow when they need to.
 
-        For those who compile what reads the next ones: it would have to be compiled once more for the steps on which
-        buffers grow.
+        Compiled steps call it beforehand: a step in which buffers grow would have to be compiled separately.
         """
         for each in self.all:
             each.make_room(self.length, n)
 
     def extend(self, n_new: int, padding: SourcePadding) -> None:
-        """Count T new positions in, with the padding of all S."""
+        """Count T new positions, and store the padding of all S."""
         self.length += n_new
         self.padding = padding
 
     def hold(self) -> None:
-        """Be ready to forget some of the positions that the next call reads; see `keep`."""
+        """Record what the next call adds, so that `keep` can drop some of its positions."""
         for each in self.all:
             each.hold()
 
     def keep(self, kept: Bool[Tensor, "B T"]) -> None:
-        """Forget those of the last call's T positions that are not kept, after `hold`: drafts that were wrong.
+        """Drop those of the last call's T positions that are not kept, such as rejected drafts; call `hold` before.
 
-        What no row keeps at the end is cut off. A position that others keep becomes padding, which is read nowhere and
-        counts for no place in the text.
+        Positions at the end that no row keeps are cut off. The others become padding: no query reads them, and they
+        do not count as positions.
         """
         n_new = kept.shape[1]
-        n_kept = n_new - int(kept.any(0).flip(0).int().argmax())  # to the last column that some row keeps
+        n_kept = n_new - int(kept.any(0).flip(0).int().argmax())  # up to the last column that some row keeps
         first, self.length = self.length - n_new, self.length - n_new + n_kept
         for each in self.all:
             each.keep(kept, self.length)
@@ -223,7 +217,7 @@ class Cache:
         self.padding = torch.cat([real[:, :first], real[:, first:] & kept], dim=1)[:, : self.length]
 
     def select(self, rows: Rows) -> None:
-        """Keep the given rows of the batch, in that order (repeats allowed): beams, finished samples."""
+        """Keep the given rows of the batch, in that order (repeats allowed)."""
         for each in self.all:
             each.select(rows)
         if self.padding is not None:

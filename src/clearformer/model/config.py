@@ -1,4 +1,4 @@
-"""A model's configuration: its sizes, and one spec for each slot."""
+"""A model's configuration: its sizes and one spec per slot."""
 
 from typing import Annotated, Literal
 
@@ -35,26 +35,26 @@ class ModelConfig(Spec):
 
     Attributes:
         family: The arrangement of the blocks; see `model/transformer.py`.
-        vocab_size: V. In a run it is the tokeniser's, and need not be given.
+        vocab_size: V. In a run it is taken from the tokeniser and need not be given.
         d_model: D, the width of the residual stream.
-        n_layers: Blocks; of an encoder-decoder, those of the encoder.
-        n_decoder_layers: Those of an encoder-decoder's decoder; as many as the encoder's, where not given.
-        max_seq_len: The longest text, in tokens, that the model reads at once.
-        dropout: The part of the embeddings, attention weights and sub-layer outputs set to 0 in training.
+        n_layers: Number of blocks; in an encoder-decoder, of the encoder's.
+        n_decoder_layers: Number of blocks of an encoder-decoder's decoder; by default as many as the encoder has.
+        max_seq_len: The longest sequence, in tokens, that the model reads.
+        dropout: The fraction of the embeddings, attention weights and sub-layer outputs set to 0 in training.
         tie_embeddings: Whether the head is the embedding matrix itself.
-        placement: Where the norms of a block stand; `none` leaves only the final one.
-        final_norm: Whether a norm stands between the last block and the head.
-        embedding_norm: Whether a norm stands after the embeddings (as in BLOOM and BERT).
+        placement: Where a block's norms are; `none` leaves only the final one.
+        final_norm: Whether there is a norm between the last block and the head.
+        embedding_norm: Whether there is a norm after the embeddings (as in BLOOM and BERT).
         scale_embeddings: Whether token embeddings are multiplied by sqrt(D) (Vaswani et al. 2017, 3.4).
-        residual: Whether a block adds to what it reads, or replaces it.
-        parallel: Whether a block's sub-layers both read what the block reads (GPT-NeoX).
+        residual: Whether a sub-layer's output is added to the residual stream or replaces it.
+        parallel: Whether attention and feed-forward both read the block's input (GPT-NeoX).
         head_bias: Whether the head has a bias.
         scale_logits: Whether logits are divided by sqrt(D) (T5, where embeddings are tied).
         logit_soft_cap: Logits are cap * tanh(logits / cap), so none is larger than the cap (Gemma 2).
-        n_token_types: How many texts an encoder tells apart in one (BERT's segments); 0: it does not.
-        masked_head: What stands between an encoder and its logits: nothing, or BERT's norm(gelu(W x)).
-        n_classes: C, where an encoder classifies. In a run they are the labels', and need not be given.
-        pooling: What of an encoder's text is classified: tanh(W x) of its first token, or the mean of all.
+        n_token_types: The number of an encoder's token types (BERT's segments); 0: none.
+        masked_head: The layer between an encoder and its logits: none, or BERT's norm(gelu(W x)).
+        n_classes: C, the classes of an encoder that classifies. In a run it is taken from the labels.
+        pooling: The vector that an encoder classifies: tanh(W x) of the first token, or the mean of all.
     """
 
     family: Family = "decoder"
@@ -86,12 +86,12 @@ class ModelConfig(Spec):
 
     @property
     def decoder_layers(self) -> int:
-        """The blocks of an encoder-decoder's decoder."""
+        """The number of blocks of an encoder-decoder's decoder."""
         return self.n_decoder_layers or self.n_layers
 
     @property
     def n_stacks(self) -> int:
-        """How many texts the model reads, each by a stack of its own."""
+        """The number of stacks, each of which reads its own sequence."""
         return 2 if self.family == "encoder-decoder" else 1
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Feed-forward networks, which transform each position by itself: none, ReLU, GELU, SiLU, squared ReLU, SwiGLU, GEGLU.
+"""Feed-forward networks, applied to each position alone: none, ReLU, GELU, SiLU, squared ReLU, SwiGLU, GEGLU.
 
     W_out f(W_in x)                     two matrices (Vaswani et al. 2017, 3.3; lecture 000, section 5.2)
     W_out (f(W_gate x) * W_in x)        gated: three (Shazeer 2020; lecture 002, section 6)
@@ -35,8 +35,8 @@ class _FeedForwardSpec(Spec):
     """Base of the kinds of feed-forward networks, D -> F -> D.
 
     Attributes:
-        d_ff: F. Where it is not given it is four times D (the original paper's choice); of a gated kind two thirds of
-            that, rounded up to a multiple of 8, so that three matrices have as many parameters as the others' two.
+        d_ff: F. By default 4 D (the original paper's choice); for a gated kind two thirds of that, rounded up to a
+            multiple of 8, so that its three matrices have as many parameters as the others' two.
         bias: Whether the matrices have biases.
     """
 
@@ -50,7 +50,7 @@ class _FeedForwardSpec(Spec):
         return self.d_ff or (-(-8 * d_model // 24) * 8 if self.gated else 4 * d_model)
 
     def activation(self) -> Activation:
-        """f, with the kind's settings."""
+        """Return f with the kind's settings."""
         return type(self).f
 
     def build(self, d_model: int) -> nn.Module:

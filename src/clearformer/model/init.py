@@ -1,10 +1,10 @@
-"""First weights: the lecture's Gaussian, torch's own, Xavier, GPT-2's.
+"""Initial weights: the lecture's Gaussian, torch's own, Xavier, GPT-2's.
 
-Each parameter has random numbers of its own, drawn on the CPU from a seed and its name: so a model begins with the same
-bits wherever its parameters lie, in whatever order they are set, and also where a process sets only some of them.
+Each module's numbers are drawn on the CPU from a seed and the module's name. A model therefore starts with the same
+bits on any device, in any order of its modules, and where a process sets only some of them.
 
-Norms begin at 1, and biases at 0 in every kind but `torch`. The *outputs* are the matrices that write to the residual
-stream, W_O and W_out (a block without W_O writes by W_V, which is no output in this sense).
+Norms start at 1, and biases at 0 in every kind but `torch`. The *outputs* are the matrices that write to the residual
+stream, W_O and W_out (W_V, by which a block without W_O writes, does not count).
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ class InitBase(Spec, ABC):
     """Base of the kinds of initialisation.
 
     Attributes:
-        zero_outputs: Whether the outputs and a head of its own begin at 0: each block is then the identity at first,
+        zero_outputs: Whether the outputs and an untied head start at 0: each block is then the identity at first,
             and the first prediction uniform.
     """
 
@@ -37,19 +37,19 @@ class InitBase(Spec, ABC):
 
     @abstractmethod
     def embedding_std(self, d_model: int) -> float:
-        """Standard deviation of the token embeddings."""
+        """Return the standard deviation of the embeddings."""
 
     @abstractmethod
     def fill(self, weight: Tensor, is_output: bool, n_layers: int, numbers: Generator) -> None:
-        """Set one matrix [out in] from a generator's numbers."""
+        """Fill one matrix [out in] from the generator."""
 
     def fill_bias(self, bias: Tensor, n_inputs: int, numbers: Generator) -> None:
-        """Set the bias of one matrix [out]: 0, where a kind says nothing else."""
+        """Fill the bias of one matrix [out]: with 0, unless a kind overrides it."""
         bias.zero_()
 
     @torch.no_grad()
     def apply(self, model: nn.Module, n_layers: int, seed: int) -> None:
-        """Set every parameter of a model, on whatever device it lies."""
+        """Set every parameter of a model, on any device."""
         for path, module in model.named_modules():
             self._set_module(path, module, n_layers, seed)
 
@@ -68,20 +68,20 @@ class InitBase(Spec, ABC):
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
             module.reset_parameters()
         elif isinstance(module, RelativeBiases):
-            module.weight.zero_()  # all distances are alike at first
+            module.weight.zero_()  # all distances start alike
         for own, parameter in module.named_parameters(recurse=False):
             if own in BIASES:
                 parameter.zero_()
 
 
 def generator_of(seed: int, path: str) -> Generator:
-    """The random numbers of one module of a model."""
+    """Return the random number generator of one module of a model."""
     digest = blake2b(f"{seed}/{path}".encode(), digest_size=8).digest()
     return Generator(device="cpu").manual_seed(int.from_bytes(digest, "little"))
 
 
 def draw(parameter: Tensor, fill: Callable[[Tensor], object]) -> None:
-    """Fill a tensor on the CPU and copy it to where the parameter lies; one without memory stays as it is."""
+    """Fill a tensor on the CPU and copy it to the parameter's device; a parameter on meta is left alone."""
     if parameter.is_meta:
         return
     values = torch.empty(parameter.shape, dtype=parameter.dtype, device="cpu")
@@ -102,7 +102,7 @@ class Gaussian(InitBase):
 
 
 class Torch(InitBase):
-    """The default of torch's layers, as lecture 000's code has it (section 5.5): embeddings from N(0, 1).
+    """The default of torch's layers, which lecture 000's code uses (section 5.5): embeddings from N(0, 1).
 
     Matrices and their biases are from U(-1/sqrt(d), 1/sqrt(d)), d their inputs: a third of the variance of N(0, 1/d).
     """
@@ -133,7 +133,7 @@ class Xavier(InitBase):
 
 
 class GPT2(InitBase):
-    """Everything from N(0, std²), the outputs by a further 1/sqrt(2N) for N layers (Radford et al. 2019, 2.3)."""
+    """Everything from N(0, std²), the outputs scaled by 1/sqrt(2N) for N layers (Radford et al. 2019, 2.3)."""
 
     kind: Literal["gpt2"] = "gpt2"
     std: PositiveFloat = 0.02

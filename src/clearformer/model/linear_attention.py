@@ -1,6 +1,6 @@
 """Linear attention: phi(q)^T phi(k) in place of exp(q^T k) (Katharopoulos et al. 2020; lecture 004, section 4.7).
 
-The sums over all keys take the place of the keys themselves, so that time and memory grow with T and not with T².
+Sums over the keys replace the keys themselves, so that time and memory grow with T and not with T².
 
 Shapes: B batch, T query positions, S key positions, H heads, Dh head size.
 """
@@ -17,7 +17,7 @@ from clearformer.model.cache import LayerCache, LinearCache
 from clearformer.model.masks import Mask
 from clearformer.model.shapes import K, Q, V, Z
 
-TINY = 1e-6  # keeps the quotient of a position that may read nothing (padding) a number
+TINY = 1e-6  # avoids 0 / 0 for a position that may read nothing (padding)
 
 
 def positive(x: Tensor) -> Tensor:
@@ -26,14 +26,14 @@ def positive(x: Tensor) -> Tensor:
 
 
 def linear_pattern(scores: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T S"]:
-    """Each position's weights of those that it may read, where all pairs are formed: scores over their sum."""
+    """Return each query's weights: its scores divided by their sum."""
     return scores / scores.sum(-1, keepdim=True).clamp_min(TINY)
 
 
 def linear_attention(
     q: Float[Tensor, "B H T Dh"], k: Float[Tensor, "B H S Dh"], v: Float[Tensor, "B H S Dv"]
 ) -> Float[Tensor, "B H T Dv"]:
-    """phi(Q) (phi(K)^T V) / phi(Q) sum(phi(K)): everyone reads everyone, without the [T S] scores."""
+    """phi(Q) (phi(K)^T V) / phi(Q) sum(phi(K)): every query reads every key, without the [T S] scores."""
     total = q @ k.sum(2).unsqueeze(-1)  # [B H T 1]
     return q @ (k.transpose(-2, -1) @ v) / total.clamp_min(TINY)
 
@@ -44,16 +44,15 @@ def causal_linear_attention(
     v: Float[Tensor, "B H T Dv"],
     memory: LinearCache | None = None,
 ) -> Float[Tensor, "B H T Dv"]:
-    """The same in causal order: each sum runs over the keys up to its query, in `memory` those of earlier calls."""
+    """The same in causal order: a query's sums run over the keys up to its own; `memory` holds earlier calls' sums."""
     weighted, total = fast.causal_sums(q, k, v, memory)
     return weighted / total.clamp_min(TINY)
 
 
 class Linear(HeadsSpec):
-    """phi(q)^T phi(k) in place of exp(q^T k), so that sums over the past take the place of the past itself.
+    """phi(q)^T phi(k) in place of exp(q^T k) (Katharopoulos et al. 2020; lecture 004, section 4.7).
 
-    Time and memory grow with T and not with T² (Katharopoulos et al. 2020; lecture 004, section 4.7). RoPE turns
-    q and k before phi, so that a score depends on where both stand and not on their distance alone.
+    RoPE turns q and k before phi, so that a score depends on both positions and not on their distance alone.
     """
 
     kind: Literal["linear"] = "linear"
@@ -74,7 +73,7 @@ class LinearModule(ProjectedHeads):
         if self.has_hooks:
             if cache is not None:
                 all_of_them = cache.with_earlier(mask.k_pos.shape[-1] - k.shape[2], k, v)
-                causal_linear_attention(q, k, v, cache)  # for the sums, with which other calls go on
+                causal_linear_attention(q, k, v, cache)  # updates the sums that later calls read
                 k, v = all_of_them
             scores = self.hook_attn_scores(q @ k.transpose(-2, -1) * mask.attend(None))
             return self.hook_pattern(linear_pattern(scores)) @ v

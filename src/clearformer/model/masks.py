@@ -1,4 +1,4 @@
-"""Who may read whom, as data: causal order, a window, padding.
+"""The mask: which keys each query may read, given causal order, a window and padding.
 
 Shapes: B batch, T query positions, S key positions.
 """
@@ -30,15 +30,15 @@ class Mask:
 
     @classmethod
     def of(cls, tokens: Tokens, causal: bool, padding: SourcePadding = None, n_before: int = 0) -> "Mask":
-        """The mask of a text that reads itself; `n_before` of its S positions were read in earlier passes."""
+        """Return the mask of self-attention; the first `n_before` of the S positions are in the cache."""
         if padding is None:
             k_pos = torch.arange(n_before + tokens.shape[1], device=tokens.device)
-        else:  # padding does not count: a text begins at 0 wherever it stands
+        else:  # padding does not count: a row's first real token is at position 0
             k_pos = (padding.cumsum(1) - 1).clamp_min(0)
         return cls(q_pos=k_pos[..., n_before:], k_pos=k_pos, causal=causal, padding=padding)
 
     def attend(self, window: int | None) -> Bool[Tensor, "#B 1 T S"]:
-        """True where a query may read a key; `window` is the number of keys back, a query's own included."""
+        """Return True where a query may read a key; `window` is the number of keys back, a query's own included."""
         distance = self.q_pos.unsqueeze(-1) - self.k_pos.unsqueeze(-2)  # [*B T S]
         allowed = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
         if window is not None:
@@ -48,23 +48,23 @@ class Mask:
         return allowed.unsqueeze(-3) if allowed.dim() == 3 else allowed[None, None]
 
     def matrix(self, window: int | None, dtype: torch.dtype) -> Float[Tensor, "#B 1 T S"]:
-        """M: 0 where a query may read a key, and where not the lowest finite number, which swallows the score.
+        """Return M: 0 where a query may read a key, and elsewhere the lowest finite number.
 
-        Finite, so that a row that may read nothing (a padding token's) stays a number; its weight elsewhere is exactly
-        0 all the same, because exp underflows.
+        Finite, because the softmax of a query that may read nothing (a padding token's) would else be NaN. All other
+        queries still give such keys a weight of exactly 0, because exp underflows.
         """
         attend = self.attend(window)
         return torch.zeros_like(attend, dtype=dtype).masked_fill(~attend, torch.finfo(dtype).min)
 
     def reads_everything(self, window: int | None) -> bool:
-        """Whether no query is denied any key, known from the shapes alone (so that no mask need be made)."""
-        one_new_token = self.q_pos.shape[-1] == 1  # the newest: all keys in the cache are at or before it
+        """Whether every query may read every key, judged from the shapes alone, so that no mask is needed."""
+        one_new_token = self.q_pos.shape[-1] == 1  # the newest: all cached keys precede it
         return self._reads_far(window) and (one_new_token or not self.causal)
 
     def is_triangle(self, window: int | None) -> bool:
-        """Whether query t reads exactly keys 0 to t, known from the shapes alone."""
+        """Whether query t reads exactly keys 0 to t, judged from the shapes alone."""
         return self._reads_far(window) and self.causal and self.q_pos.shape[-1] == self.k_pos.shape[-1]
 
     def _reads_far(self, window: int | None) -> bool:
-        """Whether no key is too far away to be read or padding, known from the shapes alone."""
+        """Whether no key is padding or outside the window, judged from the shapes alone."""
         return self.padding is None and (window is None or self.k_pos.shape[-1] <= window)

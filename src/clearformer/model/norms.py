@@ -1,7 +1,7 @@
 """Normalisation of the residual stream: none, LayerNorm, RMSNorm.
 
-`hook_scale` is the number that a vector is divided by, [... 1], and `hook_normalized` the result. Where a scale is
-replaced, or its gradient wanted, the formula is taken; else torch's fused form of it.
+`hook_scale` sees the number that each vector is divided by, [... 1], and `hook_normalized` the result. The result
+is torch's fused kernel's, unless a hook replaces the scale or needs its gradient.
 """
 
 from typing import Annotated, Literal
@@ -87,5 +87,5 @@ Norm = Annotated[NoNorm | LayerNorm | RMSNorm, Field(discriminator="kind")]
 
 
 def at_least_float32(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """x in float32, in which torch's own kernels sum bfloat16 too; float64 stays."""
+    """Return x in float32, in which torch's own kernels sum bfloat16 too; float64 stays."""
     return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -1,10 +1,9 @@
 """How order enters the model: none, sinusoidal, learned, RoPE, ALiBi.
 
-There are three seams, and each kind overrides only its own: `embed` (vectors added to the token embeddings),
-`rotate` (queries and keys turned by their positions) and `bias` (numbers added to the attention scores).
+Each kind overrides at most one of three methods: `embed` (vectors added to the token embeddings), `rotate` (queries and
+keys turned by their positions) or `bias` (numbers added to the attention scores).
 
-Shapes: B batch, T query positions, S key positions, D d_model, H heads, Dh head size. A position tensor is [T]
-where every row of the batch has the same positions and [B T] where padding shifts them.
+Shapes: B batch, T query positions, S key positions, D d_model, H heads, Dh head size.
 """
 
 import math
@@ -25,7 +24,7 @@ from clearformer.model.shapes import Bias, KeyPositions, Queries, QueryPositions
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes that positions are built for; `causal` where their stack reads in causal order."""
+    """The sizes of the stack that positions are built for, and whether it is causal."""
 
     d_model: int
     n_heads: int
@@ -35,26 +34,26 @@ class Sizes:
 
 
 class Positions(nn.Module):
-    """Positions that leave no trace; the base whose seams the other kinds override."""
+    """Positions that have no effect; the base of the other kinds."""
 
     def embed(self, pos: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"] | None:
-        """Vectors to add to the token embeddings, or None."""
+        """Return vectors to add to the token embeddings, or None."""
         return None
 
     def rotate(self, x: Queries, pos: QueryPositions) -> Queries:
-        """Queries or keys, turned by their positions."""
+        """Return queries or keys turned by their positions."""
         return x
 
     def bias(self, q_pos: QueryPositions, k_pos: KeyPositions) -> Bias | None:
-        """Numbers to add to the attention scores, or None."""
+        """Return numbers to add to the attention scores, or None."""
         return None
 
 
 class ConstantTables(Positions, ABC):
-    """Positions made of constants: never saved, and float32 whatever the model is cast to.
+    """Positions read from constant tables, which are never saved and stay float32 when the model is cast.
 
-    Angles and distances rounded to bfloat16 would merge neighbouring positions, so a cast makes the tables anew
-    (on the CPU, for not every device has the float64 they begin in).
+    Angles and distances rounded to bfloat16 would merge neighbouring positions, so a cast computes the tables again
+    (on the CPU, because not every device has the float64 in which some are computed).
     """
 
     def __init__(self, spec: Any, sizes: Sizes) -> None:
@@ -65,7 +64,7 @@ class ConstantTables(Positions, ABC):
 
     @abstractmethod
     def tables(self) -> dict[str, Tensor]:
-        """The constants, by their names."""
+        """Return the constants by name."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ConstantTables":
         super()._apply(fn, recurse)
@@ -83,14 +82,14 @@ class PositionBase(Spec, ABC):
 
     @abstractmethod
     def build(self, sizes: Sizes) -> Positions:
-        """The module."""
+        """Return the module."""
 
     def check_heads(self, d_head: int) -> None:
         """Raise ConfigError where heads of this size do not fit."""
 
 
 class NoPositions(PositionBase):
-    """No positions: within what a token may read, order is unknown (lecture 000, section 6.2)."""
+    """No positions: attention does not know the order of the tokens that it reads (lecture 000, section 6.2)."""
 
     kind: Literal["none"] = "none"
 
@@ -104,7 +103,7 @@ class Sinusoidal(PositionBase):
     PE(t+k) is a linear function of PE(t): each pair of dimensions turns by a fixed angle.
 
     Attributes:
-        interleaved: Whether a sine stands beside its cosine, as in the formula; else all sines come first (Marian).
+        interleaved: Whether each sine is next to its cosine, as in the formula; else all sines come first (Marian).
     """
 
     kind: Literal["sinusoidal"] = "sinusoidal"
@@ -126,7 +125,7 @@ class SinusoidalPositions(ConstantTables):
 
 
 def sinusoidal_table(d_model: int, max_seq_len: int, interleaved: bool = True) -> Float[Tensor, "S D"]:
-    """The encodings of all positions: sines in the even dimensions and cosines in the odd ones, or sines first."""
+    """Return the encodings of all positions: sines in even dimensions and cosines in odd ones, or all sines first."""
     pos = torch.arange(max_seq_len, dtype=torch.float64)[:, None]
     even = torch.arange(0, d_model, 2, dtype=torch.float64)
     angles = pos / 10_000 ** (even / d_model)
@@ -162,8 +161,8 @@ class RoPE(PositionBase):
     in Llama), not with its neighbour (as in the paper): the same rotation up to a fixed order of the dimensions.
 
     Attributes:
-        theta: The base of the frequencies, theta^(-2i/n) radians a position.
-        fraction: The part of each head's n dimensions that is turned, from the first on (GPT-NeoX turns 0.25).
+        theta: The base of the frequencies, theta^(-2i/n) radians per position.
+        fraction: The fraction of each head's dimensions that is turned, the first n of them (GPT-NeoX turns 0.25).
     """
 
     kind: Literal["rope"] = "rope"
@@ -202,10 +201,9 @@ class RotaryPositions(ConstantTables):
 
 
 def rotary_tables(n_rotated: int, theta: float, max_seq_len: int) -> dict[str, Tensor]:
-    """Cosines and sines of every position's angles, [S n/2].
+    """Return the cosines and sines of every position's angles, [S n/2].
 
-    In float32 from the first step: other implementations do the same, and an angle that is more exact than
-    theirs would differ from them at long positions.
+    All in float32, as in other implementations: more exact angles would differ from theirs at late positions.
     """
     exponents = torch.arange(0, n_rotated, 2, dtype=torch.float32) / n_rotated
     angles = torch.outer(torch.arange(max_seq_len, dtype=torch.float32), 1.0 / theta**exponents)
@@ -213,7 +211,7 @@ def rotary_tables(n_rotated: int, theta: float, max_seq_len: int) -> dict[str, T
 
 
 class ALiBi(PositionBase):
-    """A penalty on the scores that grows with distance, at another slope for each head (Press et al. 2022)."""
+    """A penalty on the scores that grows with distance, with its own slope for each head (Press et al. 2022)."""
 
     kind: Literal["alibi"] = "alibi"
     adds_bias: ClassVar[bool] = True
@@ -234,10 +232,10 @@ class LinearBiases(ConstantTables):
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
-    """The slopes of ALiBi's heads: 2^(-8/n), 2^(-16/n), ... for n a power of two.
+    """Return the slopes of ALiBi's n heads: 2^(-8/n), 2^(-16/n), ... where n is a power of two.
 
-    For other counts the paper's own code takes the slopes of the next lower power of two, and then every other
-    slope of the next higher one.
+    For other n the paper's own code takes the slopes of the next lower power of two, and then every other slope of
+    the next higher one.
     """
     lower = 2 ** math.floor(math.log2(n_heads))
     slopes = [2 ** (-8 * (i + 1) / lower) for i in range(lower)]

@@ -16,10 +16,10 @@ from clearformer.model.shapes import Bias, KeyPositions, QueryPositions
 
 
 class Relative(PositionBase):
-    """A learned number for each head and distance, added to the scores; far distances share one (Raffel et al. 2020).
+    """A learned number for each head and bucket of distances, added to the scores (Raffel et al. 2020).
 
-    All blocks of a stack have the same numbers. Distances up to half the buckets have one each, longer ones share
-    them logarithmically up to `max_distance`; where a text is read in both directions, each has half the buckets.
+    All blocks of a stack share the numbers. Half of the buckets hold one short distance each; the others hold longer
+    ones on a log scale up to `max_distance`. In a stack that is not causal, each direction has half of the buckets.
     """
 
     kind: Literal["relative"] = "relative"
@@ -50,7 +50,7 @@ class RelativeBiases(Positions):
         return self.weight[self.bucket(distance)].movedim(-1, -3)
 
     def bucket(self, distance: Int[Tensor, "*B T S"]) -> Int[Tensor, "*B T S"]:
-        """Which number a distance has: how far back a key lies or, in both directions, how far ahead as well."""
+        """Return each distance's bucket; unless causal, keys ahead have the second half of the buckets."""
         if self.causal:
             return distance_bucket(distance.clamp_min(0), self.n_buckets, self.max_distance)
         half = self.n_buckets // 2
@@ -58,7 +58,7 @@ class RelativeBiases(Positions):
 
 
 def distance_bucket(distance: Int[Tensor, "*B"], n_buckets: int, max_distance: int) -> Int[Tensor, "*B"]:
-    """The bucket of a distance of 0 or more: near ones have their own, far ones share them logarithmically."""
+    """Return the buckets of distances of 0 or more: near ones have their own, far ones share on a log scale."""
     n_near = n_buckets // 2
     octaves = torch.log(distance.clamp_min(1).float() / n_near) / math.log(max_distance / n_near)
     far = n_near + (octaves * (n_buckets - n_near)).long()

@@ -1,7 +1,7 @@
-"""Shapes of what the model's functions take and return; the tests check them at run time.
+"""Shapes of the model's arguments and results; the tests check them at run time.
 
-B batch, T positions (of those that read), S positions that are read, D d_model, V vocabulary, H heads, K key/value
-heads, Dh head size, Dv that of values. A `#` may be 1, `*` is any number of axes, `_` any size.
+B batch, T query positions, S key positions, D d_model, V vocabulary, H heads, K key/value heads, Dh head size, Dv size
+of a head's values. A `#` may be 1, `*` is any number of axes, `_` any size.
 """
 
 from jaxtyping import Bool, Float, Int
@@ -10,19 +10,19 @@ from torch import Tensor
 Tokens = Int[Tensor, "B T"]
 Source = Int[Tensor, "B S"]
 Padding = Bool[Tensor, "B T"] | None
-"""True where a token is real, False where it fills a shorter row; None: all are real."""
+"""True where a token is real, False where it pads a shorter row; None: all are real."""
 SourcePadding = Bool[Tensor, "B S"] | None
 Rows = Int[Tensor, " N"]
-"""Rows of the batch that go on, in that order (repeats allowed): beams, finished samples."""
+"""Rows of the batch to keep, in that order (repeats allowed), as beams and finished samples need it."""
 
 Vectors = Float[Tensor, "B T D"]
 LastVectors = Float[Tensor, "B _ D"]
-"""Those after every position, or after the last alone."""
+"""The vectors of every position, or of the last alone."""
 SourceVectors = Float[Tensor, "B S D"]
 Logits = Float[Tensor, "B _ V"]
 
 QueryPositions = Int[Tensor, "*#B T"]
-"""[T] where every row of the batch has the same positions, and [B T] where padding shifts them."""
+"""[T] where every row of the batch has the same positions, [B T] where padding shifts them."""
 KeyPositions = Int[Tensor, "*#B S"]
 Bias = Float[Tensor, "*#B H T S"]
 

@@ -1,8 +1,8 @@
 """The models: three arrangements of the same stack of blocks.
 
-    Decoder         tokens -> stack, causal -> head                      what comes next (GPT)
-    Encoder         tokens -> stack -> head                              what stands here, or of which class (BERT)
-    EncoderDecoder  source -> stack -> memory                            what comes next in another text
+    Decoder         tokens -> stack, causal -> head                      the next token (GPT)
+    Encoder         tokens -> stack -> head                              masked tokens, or a class (BERT)
+    EncoderDecoder  source -> stack -> memory                            the next token, given a source
                     tokens -> stack, causal, that reads memory -> head
 
     stack           embed -> + positions -> norm -> dropout -> block after block -> norm
@@ -33,7 +33,7 @@ from clearformer.model.shapes import LastVectors, Logits, Padding, Source, Sourc
 
 
 class Stack(NamedTuple):
-    """The parts that one text runs through, each an attribute of the model, and the way through them."""
+    """The parts of one stack, each an attribute of the model, and the forward pass through them."""
 
     position: Positions
     ln_embed: nn.Module
@@ -51,7 +51,7 @@ class Stack(NamedTuple):
         memory: EncoderOutput | None = None,
         last_only: bool = False,
     ) -> LastVectors:
-        """The residual stream after the final norm, of the tokens' vectors."""
+        """Return the residual stream after the final norm; `x` holds the tokens' vectors."""
         x = self.hook_embed(x)
         vectors = self.position.embed(mask.q_pos)
         if vectors is not None:
@@ -63,21 +63,21 @@ class Stack(NamedTuple):
         return self.ln_final(x[:, -1:] if last_only else x)
 
     def new_cache(self) -> Cache:
-        """An empty cache for its blocks."""
+        """Return an empty cache for these blocks."""
         return Cache([block.new_cache() for block in self.blocks if isinstance(block, Block)])
 
 
 class Transformer(HookedModule, ABC):
-    """Base of the three arrangements: embeddings, stacks, the head, and a way to look inside.
+    """Base of the three models: embeddings, stacks, head and hook points.
 
     Their methods share these arguments:
-        tokens: Token ids; of an encoder-decoder those that are written, as far as they are known, from <bos> on.
-        source: Token ids of the text that an encoder-decoder reads.
-        padding: True where a token is real, False where it fills a shorter row; None: all are real.
-        cache: The result of `new_cache`; `tokens` then go on from the texts it holds.
-        last_only: Whether only the vectors after the last position are wanted, [B 1 D].
+        tokens: Token ids; for an encoder-decoder, the target's so far, from <bos> on.
+        source: Token ids that an encoder-decoder's encoder reads.
+        padding: True where a token is real, False where it pads a shorter row; None: all are real.
+        cache: The result of `new_cache`; `tokens` then continue the sequences that it holds.
+        last_only: Whether to return the vectors of the last position alone, [B 1 D].
 
-    They raise UserError where a text is longer than the model's positions, or is no tensor of token ids.
+    They raise UserError for sequences longer than `max_seq_len` and for anything but a tensor [B T] of token ids.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -91,20 +91,20 @@ class Transformer(HookedModule, ABC):
         self.token_types: nn.Embedding | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Logits:
-        """Scores of every token, of the arguments of `hidden`."""
+        """Return the logits of `hidden`, whose arguments it takes."""
         return self.unembed(self.hidden(*args, **kwargs))
 
     @abstractmethod
     def hidden(self, *args: Any, **kwargs: Any) -> LastVectors:
-        """The vectors that `forward` unembeds."""
+        """Return the vectors that `forward` unembeds."""
 
     def unembed(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
-        """Logits of vectors of the residual stream (after the final norm)."""
+        """Return the logits of vectors of the residual stream (after the final norm)."""
         logits, cap = self.uncapped_logits(x), self.config.logit_soft_cap
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
     def uncapped_logits(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
-        """Logits as they are before a soft cap; the same, where the model has none."""
+        """Return the logits before the soft cap, if the model has one."""
         if self.config.scale_logits:
             x = x * self.config.d_model**-0.5
         return fast.linear(x, self.embed.weight, self.head_bias) if self.head is None else self.head(x)
@@ -112,7 +112,7 @@ class Transformer(HookedModule, ABC):
     # --- parts ----------------------------------------------------------------------------------------------
 
     def add_stack(self, prefix: str, n_layers: int, causal: bool, cross: bool = False) -> None:
-        """Make a stack's parts attributes whose names begin with `prefix`: `encoder_blocks`, `hook_encoder_embed`."""
+        """Create a stack's parts as attributes named after `prefix`: `encoder_blocks`, `hook_encoder_embed`."""
         config, d = self.config, self.config.d_model
         sizes = Sizes(d, *config.attention.heads(d), config.max_seq_len, causal)
         self.add_module(f"{prefix}position", config.position.build(sizes))
@@ -127,7 +127,7 @@ class Transformer(HookedModule, ABC):
         setattr(self, f"hook_{prefix}pos_embed", HookPoint() if config.position.embeds else None)
 
     def stack(self, prefix: str = "") -> Stack:
-        """The stack whose parts `add_stack` made under this prefix."""
+        """Return the stack whose parts `add_stack` created under this prefix."""
         return Stack(
             position=getattr(self, f"{prefix}position"),
             ln_embed=getattr(self, f"{prefix}ln_embed"),
@@ -138,7 +138,7 @@ class Transformer(HookedModule, ABC):
         )
 
     def add_head(self) -> None:
-        """Make the matrix from the residual stream to the logits: one of its own, or the embeddings' and a bias."""
+        """Create the matrix from the residual stream to the logits; with tied embeddings, only its bias, if any."""
         config = self.config
         if not config.tie_embeddings:
             self.head = fast.Linear(config.d_model, self.embed.num_embeddings, bias=config.head_bias)
@@ -147,10 +147,10 @@ class Transformer(HookedModule, ABC):
 
     @property
     def p_dropout(self) -> float:
-        """The probability that a number is set to 0."""
+        """The probability of dropout; 0 outside training."""
         return self.config.dropout if self.training else 0.0
 
-    # --- reading a text -------------------------------------------------------------------------------------
+    # --- reading a sequence ---------------------------------------------------------------------------------
 
     def read(
         self,
@@ -163,13 +163,13 @@ class Transformer(HookedModule, ABC):
         last_only: bool = False,
         token_types: Tokens | None = None,
     ) -> LastVectors:
-        """The vectors of a text after one of the stacks, which may read an encoder's `memory` as well."""
+        """Return the vectors of `tokens` after one of the stacks, which may also read an encoder's `memory`."""
         mask = self.mask(tokens, padding, causal, cache)
         x = self.token_vectors(tokens, token_types)
         return self.stack(prefix).run(x, mask, self.p_dropout, cache, memory, last_only)
 
     def mask(self, tokens: Tokens, padding: Padding, causal: bool, cache: Cache | None = None) -> Mask:
-        """Who may read whom, the positions in the cache included; raises UserError where they are too many or none."""
+        """Return the mask, and extend the cache by `tokens`; raises UserError where they are invalid or too many."""
         check_tokens(tokens)
         n_new, n_before = tokens.shape[1], cache.length if cache else 0
         whole = cache.joined_padding(n_new, padding) if cache else padding
@@ -179,7 +179,7 @@ class Transformer(HookedModule, ABC):
         return Mask.of(tokens, causal, whole, n_before)
 
     def token_vectors(self, tokens: Tokens, token_types: Tokens | None = None) -> Vectors:
-        """The tokens' embeddings, plus those of their token types where the model has any."""
+        """Return the tokens' embeddings, plus those of their token types where the model has any."""
         x = self.embed(tokens)
         if self.config.scale_embeddings:
             x = x * self.config.d_model**0.5
@@ -201,18 +201,18 @@ class Decoder(Transformer):
     def hidden(
         self, tokens: Tokens, padding: Padding = None, cache: Cache | None = None, last_only: bool = False
     ) -> LastVectors:
-        """The vectors after each position, of which `forward` scores every token as the next; see `Transformer`."""
+        """Return the vector of each position, from which `forward` predicts the next token; see `Transformer`."""
         return self.read(tokens, padding, causal=True, cache=cache, last_only=last_only)
 
     def new_cache(self) -> Cache:
-        """An empty cache, to be filled by `forward`."""
+        """Return an empty cache, which `forward` fills."""
         return self.stack().new_cache()
 
 
 class Encoder(Transformer):
-    """A model that reads a text in both directions: to fill in masked tokens, or to tell its class.
+    """A model that reads a sequence in both directions, to fill in masked tokens or to classify it.
 
-    Its methods' `token_types` say which of several texts a token belongs to (BERT's segments); None: all to the first.
+    `token_types` gives each token's segment (as in BERT); None: all are in the first.
     """
 
     blocks: nn.ModuleList
@@ -231,24 +231,24 @@ class Encoder(Transformer):
     def forward(
         self, tokens: Tokens, padding: Padding = None, token_types: Tokens | None = None
     ) -> Float[Tensor, "B *_"]:
-        """Scores of every token at each position [B T V]; of a model with classes, of every class [B C]."""
+        """Return the logits of every position [B T V] or, if the model has classes, of each class [B C]."""
         if self.config.n_classes is None:
             return super().forward(tokens, padding, token_types)
         pooled = self.hook_pooled(self.pool(self.encode(tokens, padding, token_types), padding))
         return self.classifier(dropout(pooled, self.p_dropout))
 
     def hidden(self, tokens: Tokens, padding: Padding = None, token_types: Tokens | None = None) -> Vectors:
-        """The vectors of which `forward` makes scores of every token."""
+        """Return the vectors that `forward` unembeds."""
         return self.masked_head(self.encode(tokens, padding, token_types))
 
     def encode(self, tokens: Tokens, padding: Padding = None, token_types: Tokens | None = None) -> Vectors:
-        """One vector for each token, of all the text around it (lecture 003); see `Transformer` and `Encoder`."""
+        """Return one vector per token, computed from the whole sequence (lecture 003); see `Transformer`."""
         if token_types is not None and self.token_types is None:
             raise UserError("this model tells no texts apart (model.n_token_types=0); leave token_types out")
         return self.read(tokens, padding, causal=False, token_types=token_types)
 
     def pool(self, x: Vectors, padding: Padding = None) -> Float[Tensor, "B D"]:
-        """One vector for each text: tanh(W x_first) (Devlin et al. 2019), or the mean over its real tokens."""
+        """Return one vector per row: tanh(W x_first) (Devlin et al. 2019), or the mean over its real tokens."""
         real = torch.ones_like(x[..., 0], dtype=torch.bool) if padding is None else padding
         if self.pooler is None:
             weights = real.to(x.dtype).unsqueeze(-1)
@@ -291,14 +291,14 @@ class EncoderDecoder(Transformer):
         source_padding: SourcePadding = None,
         padding: Padding = None,
     ) -> Vectors:
-        """The vectors after each of `tokens`, of which `forward` scores the next; see `Transformer`."""
+        """Return the vector of each of `tokens`, from which `forward` predicts the next; see `Transformer`."""
         if tokens is None:
             raise UserError("an encoder-decoder reads two texts: give model(source, tokens)")
         memory = self.encode(source, source_padding)
         return self.read(tokens, padding, True, "decoder_", memory=memory)
 
     def encode(self, source: Source, source_padding: SourcePadding = None) -> EncoderOutput:
-        """The source as the decoder reads it."""
+        """Return the encoder's output, which the decoder reads."""
         vectors = self.read(source, source_padding, causal=False, prefix="encoder_")
         return EncoderOutput(vectors, source_padding)
 
@@ -310,9 +310,9 @@ class EncoderDecoder(Transformer):
         cache: Cache | None = None,
         last_only: bool = False,
     ) -> Logits:
-        """Scores of every token as the next one."""
+        """Return the logits of the next token."""
         return self.unembed(self.read(tokens, padding, True, "decoder_", cache, memory, last_only))
 
     def new_cache(self) -> Cache:
-        """An empty cache, to be filled by `decode`."""
+        """Return an empty cache, which `decode` fills."""
         return self.stack("decoder_").new_cache()

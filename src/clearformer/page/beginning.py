@@ -1,4 +1,4 @@
-"""The selection before anything is chosen: the beginning of the text that the run was not trained on."""
+"""The initial selection of a page: the beginning of the run's held-out text."""
 
 from clearformer.data.labelled.preparing import LabelledSplit
 from clearformer.data.pairs.files import PairSplit
@@ -10,18 +10,18 @@ from clearformer.runs.evaluation import HELD_OUT
 from clearformer.runs.folders import read_own_data
 
 N_TOKENS = 48
-N_LETTERS = 8  # where there is no text, those first in the vocabulary
-CORPUS_FLOPS = 1e12  # of reading a part of the run's data: some seconds
+N_LETTERS = 8  # without a text: the first words or letters of the vocabulary
+CORPUS_FLOPS = 1e12  # budget for reading a part of the run's data: some seconds
 LEAST_ROWS, MOST_ROWS = 4, 48
 
 
 def first_selection(run: Run, text: str | None = None, other: Run | None = None) -> Selection:
-    """A run's selection before anything is chosen.
+    """Return the initial selection of a page.
 
     Args:
-        run: The first of the page's.
-        other: The second, which is set beside it.
-        text: What to read; where not given, the beginning of its held-out text.
+        run: The page's first run.
+        other: The second, to compare with.
+        text: The text to read; by default the beginning of the run's held-out text.
     """
     return Selection(
         run=run.name,
@@ -32,12 +32,12 @@ def first_selection(run: Run, text: str | None = None, other: Run | None = None)
 
 
 def corpus_rows(n_parameters: int, context: int) -> int:
-    """How many rows of the run's data are read at first: fewer, where the model is large."""
+    """Return how many rows of the run's data to read at first; fewer for a large model."""
     return max(LEAST_ROWS, min(MOST_ROWS, int(CORPUS_FLOPS // (2 * n_parameters * context))))
 
 
 def first_text(run: Run) -> str:
-    """The beginning of a run's held-out text; a few of its tokens, where its data are not at hand."""
+    """Return the beginning of a run's held-out text; a few tokens of its vocabulary if its data are not available."""
     try:
         split = read_own_data(run, allow_changed=True).prepared.splits.get(HELD_OUT)
     except ClearformerError:
@@ -53,6 +53,6 @@ def first_text(run: Run) -> str:
 
 
 def any_text(run: Run) -> str:
-    """A few tokens of a vocabulary that are words or letters."""
+    """Return the first few tokens of a vocabulary that are words or letters, joined."""
     labels = map(run.tokenizer.token_label, range(run.tokenizer.vocab_size))
     return "".join([label for label in labels if label.isalpha()][:N_LETTERS])

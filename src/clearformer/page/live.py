@@ -1,4 +1,4 @@
-"""A run's metrics, followed while it trains."""
+"""Follow a run's metrics while it trains."""
 
 import asyncio
 import json
@@ -15,15 +15,15 @@ MOST_BYTES = 1 << 22  # in one message
 
 
 async def followed(run: Run, cursor: int) -> AsyncIterator[dict[str, Any]]:
-    """The lines of metrics.jsonl from a cursor on and those that are added later, and the steps that the run keeps.
+    """Follow the lines of metrics.jsonl from a cursor on, and the steps whose weights the run keeps.
 
     Args:
-        run: One that is kept in a folder; of another there is nothing to follow.
-        cursor: How many bytes were read before; 0 at first.
+        run: A run in a folder; for any other, nothing is yielded.
+        cursor: The number of bytes read before; 0 at first.
 
     Yields:
-        `lines`, the `cursor` behind them, and `steps`. `restarted` says that the file became shorter, as when a run is
-        resumed from an earlier step: then the lines are all that it has.
+        `lines`, the `cursor` after them, and `steps`. `restarted` says that the file became shorter, as when a run is
+        resumed from an earlier step; the lines then begin at the start of the file.
     """
     try:
         folder = run.folder
@@ -45,7 +45,7 @@ async def followed(run: Run, cursor: int) -> AsyncIterator[dict[str, Any]]:
 
 
 def whole_lines(path: Path, start: int) -> tuple[list[Any], int]:
-    """The objects on a file's whole lines from a byte on, and where the next line begins."""
+    """Parse the complete lines of a file from byte `start` on; returns their values and the offset after them."""
     with path.open("rb") as file:
         file.seek(start)
         content = file.read(MOST_BYTES)

@@ -1,4 +1,4 @@
-"""Computations that take long: one at a time beside the quick ones; each says how far it is, and can be ended."""
+"""Long computations: one at a time, alongside the quick ones; each reports its progress and can be cancelled."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,17 +10,17 @@ from clearformer.errors import UserError
 LOOK_EVERY_SECONDS = 0.1
 
 OnStep = Callable[[int, int], None]
-"""Receives how much is done, and how much there is to do."""
+"""Receives the work done and the total work."""
 
 
 class EndedError(UserError):
-    """A computation was ended before it was done."""
+    """A computation was cancelled before it was done."""
 
 
 class LongComputations:
-    """Turns of what takes long.
+    """Runs long computations one at a time.
 
-    A newer computation of the same name ends the one before: its answer is no longer waited for.
+    A newer computation with the same name cancels the older one, whose answer is no longer wanted.
     """
 
     def __init__(self) -> None:
@@ -31,10 +31,10 @@ class LongComputations:
 
     @contextmanager
     def turn(self, name: str) -> Iterator[OnStep]:
-        """The turn of a computation, once it comes; gives what it is to call as it goes on.
+        """Wait for a computation's turn; yields a function that the computation calls to report its progress.
 
         Raises:
-            EndedError: from that call, or before the turn has come: it was ended.
+            EndedError: from that function, or while waiting: the computation was cancelled.
         """
         mine = self._newest[name] = self._newest.get(name, 0) + 1
 
@@ -56,19 +56,19 @@ class LongComputations:
                 self._progress.pop(name, None)
 
     def keep(self, name: str, question: Any, answer: Any) -> None:
-        """Keep the last answer of a name, for its table and its pictures."""
+        """Store the latest answer under a name, for its table and pictures."""
         self._last[name] = (question, answer)
 
     def kept(self, name: str, question: Any) -> Any:
-        """That answer, where it is of this question; else None."""
+        """Return the stored answer if it belongs to this question; else None."""
         asked, answer = self._last.get(name, (None, None))
         return answer if asked == question else None
 
     def end(self, name: str) -> None:
-        """End a computation, where one of this name is under way or waits."""
+        """Cancel the computation with this name, whether it is running or waiting."""
         self._newest[name] = self._newest.get(name, 0) + 1
         self._progress.pop(name, None)
 
     def progress(self, name: str) -> tuple[int, int] | None:
-        """How much of a computation is done, and how much there is to do: 0 while that is not known; None of none."""
+        """Return the work done and the total (0 until it is known); None if no such computation is under way."""
         return self._progress.get(name)

@@ -1,4 +1,4 @@
-"""Opening the page: a server on this machine alone, in a thread beside whoever opened it."""
+"""Open the page: start a server for this machine alone, in a thread of the calling process."""
 
 import contextlib
 import math
@@ -16,31 +16,31 @@ from clearformer.run import Run, load
 
 HOST = "127.0.0.1"
 STARTING_SECONDS = 10.0
-KEPT_BYTES = 16 * 2**20  # of the largest tensors whose memory is kept from one view to the next
+KEPT_BYTES = 16 * 2**20  # the largest tensor whose memory is reused from one view to the next
 
 
 class Looking:
-    """A page that is open; `close()` ends it.
+    """An open page; `close()` ends its server.
 
     Attributes:
-        address: Where a browser finds it. It works once: the browser that opens it keeps a cookie.
+        address: Its URL. It works once: the browser that opens it keeps a cookie.
     """
 
     def __init__(self, address: str, server: Any, thread: threading.Thread) -> None:
         self.address, self._server, self._thread = address, server, thread
 
     def close(self) -> None:
-        """End the page's server."""
+        """Stop the page's server."""
         self._server.should_exit = True
         self._thread.join(STARTING_SECONDS)
 
     @property
     def is_open(self) -> bool:
-        """Whether the server has not ended."""
+        """Whether the server is running."""
         return self._thread.is_alive()
 
     def wait(self, seconds: float = math.inf) -> None:
-        """Return when the server has ended, or after so many seconds."""
+        """Wait until the server ends, or for at most `seconds`."""
         until = time.monotonic() + seconds
         while self.is_open and time.monotonic() < until:
             self._thread.join(0.1)
@@ -61,19 +61,19 @@ def look(
     browser: bool = True,
     device: str = "auto",
 ) -> Looking:
-    """Open the page of a run, or of two, every view as a difference of the two.
+    """Open the page of a run, or of two runs, with every view as their difference.
 
     Args:
         run: A run, or its name.
-        other: Another, which is set beside it; the page's bar shows either alone, too.
-        text: What is read at first; where not given, the beginning of the run's held-out text.
-        port: Of this machine; a free one, where not given.
+        other: A second run to compare with; the page's bar can also show either alone.
+        text: The text to read at first; by default the beginning of the run's held-out text.
+        port: A port of this machine; 0 for a free one.
         browser: Whether to open the address in a browser.
-        device: Of the models that are opened by name.
+        device: The device of models that are loaded by name.
 
     Raises:
         RunError: there is no such run.
-        UserError: the port is taken or is none, or both runs have one name.
+        UserError: the port is taken or invalid, or both runs have the same name.
         MissingPackageError: the server's packages are not installed.
     """
     with needs_extra("page", "the page needs starlette, uvicorn and websockets"):
@@ -116,20 +116,20 @@ def look(
 
 
 def check_names(runs: Sequence[Run]) -> None:
-    """Raise UserError where two runs have one name."""
+    """Raise UserError if two runs have the same name."""
     if len({run.name for run in runs}) < len(runs):
         raise UserError(f"both runs are called {runs[0].name}; save one under another name: run.save(NAME)")
 
 
 def bound_socket(port: int) -> socket.socket:
-    """A socket that listens on this machine alone.
+    """Return a socket bound to a port of this machine's loopback address.
 
     Raises:
-        UserError: the port is taken, or is none.
+        UserError: the port is taken or invalid.
     """
     if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
         raise UserError(f"port: a number up to 65535, or 0 for a free one; got {shown(port)}")
-    # Named as TCP, so that asyncio sends small answers at once: else each waits 40 ms to be acknowledged.
+    # With the protocol given as TCP, asyncio sends small answers at once; else each waits 40 ms for an acknowledgement.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -141,10 +141,10 @@ def bound_socket(port: int) -> socket.socket:
 
 
 def wait_for(server: Any, thread: threading.Thread) -> None:
-    """Return once the server answers.
+    """Wait until the server has started.
 
     Raises:
-        ClearformerError: it ended before.
+        ClearformerError: it ended before that.
     """
     while not server.started:
         thread.join(0.01)

@@ -1,4 +1,4 @@
-"""The runs that a page shows: opened once for each checkpoint, and closed again when they take too much memory."""
+"""The runs that a page shows: loaded once per checkpoint, and dropped again when they take too much memory."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -13,17 +13,17 @@ from clearformer.page.views import View, beside_of, views_of, views_of_two
 from clearformer.run import Run, load, replay
 from clearformer.runs.folders import kept_steps
 
-MOST_BYTES = 200 * 2**20  # of further checkpoints' weights
+MOST_BYTES = 200 * 2**20  # for the weights of further checkpoints
 
 
 @dataclass(frozen=True)
 class Shelf:
-    """One run as the page was given it, and what checkpoints of it are at hand.
+    """A run that the page was opened with, and the steps it can be shown at.
 
     Attributes:
-        run: As it was given.
-        steps: Those that are kept, weights alone or with all else, the earliest first; none of a run without a
-            folder.
+        run: The run, at its own step.
+        steps: The steps whose weights are kept, as snapshots or checkpoints, earliest first; empty for a run without
+            a folder.
     """
 
     run: Run
@@ -36,7 +36,7 @@ class Shelf:
             return []
 
     def card(self) -> dict[str, Any]:
-        """The run as the page must know it before it asks for a view."""
+        """Return what the page must know of the run before it requests a view."""
         config = self.run.config.model
         return {
             "name": self.run.name,
@@ -69,7 +69,7 @@ class OpenedRuns:
         return list(self.shelves)
 
     def get(self, name: str, checkpoint: str = "latest", field: str = "run") -> Run:
-        """A run at one of its checkpoints.
+        """Return a run at one of its checkpoints.
 
         Raises:
             UserError: the page was not opened with such a run.
@@ -90,7 +90,7 @@ class OpenedRuns:
             return self._others[key]
 
     def beside(self, view: View, selection: Selection) -> Run | None:
-        """The run beside that which is looked at, where one is selected and the view takes it.
+        """Return the second run of a comparison, if one is selected and the view uses it; else None.
 
         Raises:
             UserError: the page was not opened with such a run, or it has no such view.
@@ -107,11 +107,11 @@ class OpenedRuns:
         return [shelf.card() | {"replayed": self.replayed(name)} for name, shelf in self.shelves.items()]
 
     def replay(self, name: str, step: int, on_step: OnStep) -> None:
-        """Make the weights after a step again, so that `get` has them.
+        """Compute the weights after a step again, so that `get` has them.
 
         Raises:
-            UserError: the page was not opened with such a run, or it has not taken that many steps.
-            RunError, DataError, CheckpointError: it cannot be made again.
+            UserError: the page was not opened with such a run, or the run has not taken that many steps.
+            RunError, DataError, CheckpointError: the step cannot be replayed.
         """
         made = replay(self.get(name), step, self.device, on_step)
         with self._opening:
@@ -120,11 +120,11 @@ class OpenedRuns:
             self._close_oldest()
 
     def replayed(self, name: str) -> list[int]:
-        """The steps of a run that were made again, and are still open."""
+        """Return the steps of a run that were replayed and are still open."""
         return list(self.made_again(name))
 
     def made_again(self, name: str) -> dict[int, Run]:
-        """A run at these steps."""
+        """Return a run at each step that was replayed and is still open."""
         with self._opening:
             return {
                 int(step): run
@@ -133,14 +133,14 @@ class OpenedRuns:
             }
 
     def _close_oldest(self) -> None:
-        """Close what was not looked at for longest; what was made again only where nothing else is left."""
+        """Drop the least recently used checkpoints while they exceed `MOST_BYTES`; replayed ones last."""
         while len(self._others) > 1 and sum(map(weight_bytes, self._others.values())) > MOST_BYTES:
             *earlier, _ = self._others
             self._others.pop(next((key for key in earlier if key not in self._made_again), earlier[0]))
 
 
 def described(views: Mapping[str, View]) -> dict[str, Any]:
-    """Views as the page must know them."""
+    """Return what the page must know of views."""
     return {
         name: {
             "title": view.title,
@@ -154,5 +154,5 @@ def described(views: Mapping[str, View]) -> dict[str, Any]:
 
 
 def weight_bytes(run: Run) -> int:
-    """The bytes of a model's parameters."""
+    """Return the size of a model's parameters in bytes."""
     return sum(each.numel() * each.element_size() for each in run.model.parameters())

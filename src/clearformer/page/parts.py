@@ -1,4 +1,4 @@
-"""Answers that come in parts: what a computation has so far is sent while it goes on."""
+"""Answers in parts: intermediate results are sent while the computation goes on."""
 
 import asyncio
 import time
@@ -11,18 +11,18 @@ from starlette.types import Receive, Scope, Send
 
 from clearformer.page.long import EndedError
 
-SECONDS_BETWEEN = 0.05  # two parts, each of which is drawn anew
+SECONDS_BETWEEN = 0.05  # between two parts, because the page redraws each
 
 Tell = Callable[[Callable[[], bytes]], None]
-"""Receives what makes the bytes of a part; raises EndedError where nobody waits for the answer any more."""
+"""Receives a function that makes the bytes of a part; raises EndedError once nobody waits for the answer."""
 
 
 async def parts_of(compute: Callable[[Tell], bytes], thread: Executor) -> AsyncGenerator[bytes]:
-    """The parts of an answer as they come, the whole of it last.
+    """Yield the parts of an answer as they come, and the complete answer last.
 
     Args:
-        compute: Returns the whole answer, and tells what it has before; of parts that follow each other too fast, some.
-        thread: Computes.
+        compute: Reports intermediate parts (those that come too fast are skipped), and returns the complete answer.
+        thread: Runs the computation.
 
     Raises:
         Exception: whatever the computation raised.
@@ -46,7 +46,9 @@ async def parts_of(compute: Callable[[Tell], bytes], thread: Executor) -> AsyncG
             loop.call_soon_threadsafe(told.put_nowait, None)
 
     computed = loop.run_in_executor(thread, run)
-    computed.add_done_callback(lambda done: done.cancelled() or done.exception())  # also where nobody waits
+    computed.add_done_callback(
+        lambda done: done.cancelled() or done.exception()
+    )  # retrieved even if nobody waits
     try:
         while (part := await told.get()) is not None:
             yield part
@@ -56,7 +58,7 @@ async def parts_of(compute: Callable[[Tell], bytes], thread: Executor) -> AsyncG
 
 
 class InParts(StreamingResponse):
-    """An answer in parts, which are no longer made once nobody waits for them."""
+    """A response in parts; the computation ends once the client has gone."""
 
     def __init__(self, first: bytes, others: AsyncGenerator[bytes], media_type: str) -> None:
         super().__init__(joined(first, others), media_type=media_type)
@@ -68,7 +70,7 @@ class InParts(StreamingResponse):
 
 
 async def joined(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The first of some parts, and the others."""
+    """Yield the first part, then the others."""
     yield first
     async for part in others:
         yield part

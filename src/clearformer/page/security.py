@@ -1,8 +1,8 @@
-"""Who may talk to the page's server: the browser that was given its address, on this machine.
+"""Access to the page's server: only for the browser that opened its address, on this machine.
 
-The address holds a token that is taken once, for a cookie that scripts cannot read. Every request must name the
-server's own host, so that no other site can reach it under a name of its own (DNS rebinding), and whatever writes or
-opens a WebSocket must come from the page itself.
+The address contains a token, which is exchanged once for a cookie that scripts cannot read. Every request must name the
+server's own host, so that no other site can reach it under its own name (DNS rebinding). Requests that write or open a
+WebSocket must come from the page itself.
 """
 
 import hmac
@@ -40,27 +40,27 @@ class Gate:
 
     @property
     def cookie(self) -> str:
-        """The cookie's name; ports share cookies, so that each has one of its own."""
+        """The cookie's name, which contains the port because the ports of a host share cookies."""
         return f"clearformer-{self.port}"
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The only values of a request's Host."""
+        """The accepted values of a request's Host header."""
         return f"127.0.0.1:{self.port}", f"localhost:{self.port}", f"[::1]:{self.port}"
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """The only origins that may write."""
+        """The origins that may write."""
         return tuple(f"http://{host}" for host in self.hosts)
 
     def take(self, token: str) -> bool:
-        """Whether this is the token, and it was not taken before."""
+        """Use up the token; returns whether it is the right one and was not used before."""
         fits = not self.is_used and hmac.compare_digest(token.encode(), self.token.encode())
         self.is_used = self.is_used or fits
         return fits
 
     def knows(self, cookies: str) -> bool:
-        """Whether a request's cookies hold the session's."""
+        """Whether a request's cookies include the session's."""
         given = cookie_parser(cookies).get(self.cookie, "")
         return hmac.compare_digest(given.encode(), self.session.encode())
 
@@ -94,7 +94,7 @@ class Guarded:
             await refused(scope, receive, with_headers)
 
     def judge(self, scope: Scope) -> tuple[Response | None, str | None]:
-        """The refusal of a request, and the cookie that its answer sets; None, where there is none."""
+        """Return the refusal of a request, and the cookie to set in its answer; each None if there is none."""
         headers = Headers(scope=scope)
         if only(headers.getlist("host")) not in self.gate.hosts:
             return PlainTextResponse("Host: this server answers under its own address alone.\n", 421), None
@@ -114,11 +114,11 @@ class Guarded:
 
 
 def only(values: Iterable[str]) -> str | None:
-    """The value of a header that is there once."""
+    """Return the value of a header that occurs exactly once; else None."""
     values = list(values)
     return values[0] if len(values) == 1 else None
 
 
 def int_or(text: str | None, otherwise: int) -> int:
-    """A number that a header holds."""
+    """Parse a header as a whole number; returns `otherwise` if it is none."""
     return int(text) if text is not None and text.isdecimal() else otherwise

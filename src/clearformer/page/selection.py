@@ -1,4 +1,4 @@
-"""The selection: the one text, place and pair of tokens that every view of the page looks at."""
+"""The selection: the text, place and tokens that all views of the page share."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -12,47 +12,47 @@ MOST_CHARACTERS = 200_000  # of a text
 
 
 class Selection(Spec):
-    """One selection; all of it lives in the page's address.
+    """One selection; the page's address contains all of it.
 
     Attributes:
-        run: The run's name, as the page was opened with it.
+        run: The name of a run that the page was opened with.
         checkpoint: `latest`, `best` or a step.
-        versus: A run beside it, from which it is taken away; it may be the same one, and none where empty.
-        versus_checkpoint: Of that run; its latest, where empty.
-        text: What the model reads.
-        output: What an encoder-decoder writes; its own translation, where not given.
+        versus: A second run, from whose numbers those of `run` are subtracted; may be the same run; empty for none.
+        versus_checkpoint: The second run's checkpoint; if empty, its latest.
+        text: The text that the model reads.
+        output: The output of an encoder-decoder; by default its own translation.
         masked: Positions at which an encoder reads [MASK].
-        position: Whose prediction is looked at; negative ones count from the end.
+        position: The position whose prediction is shown; negative ones count from the end.
         layer: A block, from 0.
         head: A head, from 0.
         part: Which attention: a block's own, or an encoder-decoder's `cross_attn`.
-        key: The position that is read.
-        target: The token whose logit or rank is told; the likeliest, where not given.
-        foil: Another, whose logit is taken away.
-        temperature: What logits are divided by before tokens are drawn.
-        top_k: Draw from this many of the likeliest tokens; 0 is from all.
-        top_p: Draw from the likeliest tokens that together hold this probability; 1 is from all.
-        min_p: Draw from tokens at least this many times as likely as the likeliest; 0 is from all.
-        repetition_penalty: Makes tokens of the text so far less likely; 1 leaves them.
-        seed: Of the draws.
-        method: By which the contribution of each token to a class is found.
-        word: Whose vectors across texts are looked at; the most frequent, where empty.
-        contexts: The texts that it stands in, one on a line; the text itself, where empty.
-        matrix: The matrix whose number is inspected, as `lens.block` names it; none, where empty.
-        row: Of that number, in its matrix.
-        column: Likewise.
-        drawn: The ids that were drawn behind the text.
+        key: The key position, in views of an attention score.
+        target: The token whose logit or rank is shown; by default the likeliest.
+        foil: A token whose logit is subtracted from the target's.
+        temperature: The number that logits are divided by before sampling.
+        top_k: Sample from this many of the likeliest tokens; 0 is from all.
+        top_p: Sample from the likeliest tokens that together have this probability; 1 is from all.
+        min_p: Sample from tokens at least this many times as likely as the likeliest; 0 is from all.
+        repetition_penalty: Makes tokens of the text so far less likely; 1 changes nothing.
+        seed: The seed of sampling.
+        method: The method that attributes a class's logit to tokens.
+        word: The word whose vectors are compared across texts; if empty, the most frequent.
+        contexts: Texts that contain the word, one per line; if empty, the text itself.
+        matrix: The matrix of the inspected number, as `lens.block` names it; empty for none.
+        row: The row of that number.
+        column: Its column.
+        drawn: The ids of tokens drawn after the text.
         new_tokens: The length of continuations and searches.
-        num: Continuations.
-        beams: Of a search.
-        edits: What is switched off or changed in the model; see `lens.with_edits`.
+        num: The number of continuations.
+        beams: The number of beams of a search.
+        edits: Parts of the model that are switched off or changed; see `lens.with_edits`.
         donor: The text that patches are taken from.
-        before: A step that is marked, the earlier of two between which the loss fell; -1 where none is.
+        before: The earlier of two marked steps between which loss changes are explained; -1 for none.
         after: The later one.
-        split: Of the run's data, whose losses are looked at.
-        first_row: The first of them that is read.
-        n_rows: How many are read.
-        sample: How many training windows are scored.
+        split: The split of the run's data whose losses are shown.
+        first_row: The first row to read.
+        n_rows: The number of rows to read.
+        sample: The number of training windows to score.
     """
 
     run: str = ""
@@ -96,7 +96,7 @@ class Selection(Spec):
 
 
 def read_selection(values: Any) -> Selection:
-    """The selection that the page sent.
+    """Return the selection that the page sent.
 
     Raises:
         UserError: it is no object, or a field is unknown or out of range.

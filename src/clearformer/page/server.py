@@ -1,4 +1,4 @@
-"""The page's server: its files, and the views of its runs."""
+"""The page's server: serves its files and computes the views of its runs."""
 
 import asyncio
 import json
@@ -36,18 +36,18 @@ from clearformer.run import Run
 STATIC = Path(__file__).parent / "static"
 WIRE = "application/octet-stream"
 PICTURE_TYPES = {"svg": "image/svg+xml", "png": "image/png"}
-READINGS_MEGABYTES = 96  # of what the models made of the texts
-KEPT_MEGABYTES = 128  # of memory that the last views have freed, for the next ones
-REPLAY = "replay"  # under which a replay is known where what takes long is followed and ended
+READINGS_MEGABYTES = 96  # of cached activations
+KEPT_MEGABYTES = 128  # of memory freed by the last views that is reused for the next
+REPLAY = "replay"  # the name of replays among the long computations
 BAD_REQUEST = 400
-CLOSED = 499  # nobody is there to be answered
+CLOSED = 499  # the client has gone
 SERVER_ERROR = 500
 
 logger = logging.getLogger(__name__)
 
 
 class PageServer:
-    """The answers to what the page asks for. One thread computes them: two would only starve each other."""
+    """Answers the page's requests. One thread computes quick views, because two would only slow each other down."""
 
     def __init__(self, opened: OpenedRuns, first: Selection) -> None:
         self.opened, self.first = opened, first
@@ -58,7 +58,7 @@ class PageServer:
         self.drawing = Lock()
 
     def app(self, gate: Gate) -> ASGIApp:
-        """The application behind its gate."""
+        """Return the application behind its gate."""
         in_parts = {
             name: partial(answered_or_refused, partial(self.view_in_parts, name))
             for name, view in VIEWS.items()
@@ -85,15 +85,15 @@ class PageServer:
         return FileResponse(STATIC / "index.html")
 
     async def runs(self, request: Request) -> Response:
-        """The runs, their checkpoints and views, and what is selected at first."""
+        """Return the runs, their checkpoints and views, and the initial selection."""
         return JSONResponse({"runs": self.opened.cards(), "first": self.first.model_dump()})
 
     def answering(
         self, answer: Callable[[Request, Selection], Response], name: str = ""
     ) -> Callable[[Request], Any]:
-        """A route that reads a selection and answers from the one thread that computes; what takes long, from another.
+        """Return a route that reads a selection and answers from the computing thread, or from another if it is long.
 
-        A question that the page has dropped meanwhile, because it asked a newer one, is not computed any more.
+        A request that the page has dropped meanwhile, because it made a newer one, is not computed.
         """
 
         async def answered(request: Request, selection: Selection) -> Response:
@@ -108,13 +108,13 @@ class PageServer:
         return partial(answered_or_refused, answered)
 
     async def view_in_parts(self, name: str, request: Request, selection: Selection) -> Response:
-        """A view's numbers and Python, of one that comes in parts with what there is before it is whole."""
+        """Return a view's numbers and Python in parts, with intermediate results before the complete one."""
         parts = self.parts(name, request, selection)
         first = await anext(parts, None)
         return Response(status_code=CLOSED) if first is None else InParts(first, parts, WIRE)
 
     async def parts(self, name: str, request: Request, selection: Selection) -> AsyncGenerator[bytes]:
-        """The parts of a view, each behind its length; none where nobody waits for it any more."""
+        """Yield the parts of a view, each after its length; nothing if the client has gone."""
         is_begun = False
         async with self.turn:
             if await request.is_disconnected():
@@ -131,7 +131,7 @@ class PageServer:
                 yield framed(encode({"error": refusal(request, error)[0]}))
 
     def computed_in_parts(self, name: str, selection: Selection, tell: Tell) -> bytes:
-        """A view that comes in parts; those before the last are told."""
+        """Compute a view; passes the intermediate parts to `tell` and returns the complete one."""
         with self.keeping():
             run, view = self.of(name, selection)
 
@@ -143,13 +143,13 @@ class PageServer:
     def computed(
         self, answer: Callable[[Request, Selection], Response], request: Request, selection: Selection
     ) -> Response:
-        """An answer, of readings that are kept from one to the next."""
+        """Compute an answer with cached activations."""
         with self.keeping():
             return answer(request, selection)
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """Readings are kept from one computation to the next, and not too much memory that nothing stands in."""
+        """Cache activations from one computation to the next, and bound the freed memory that the process keeps."""
         try:
             with self.readings.in_use():
                 yield
@@ -157,17 +157,17 @@ class PageServer:
             self.freed.bound()
 
     def view(self, request: Request, selection: Selection) -> Response:
-        """A view's numbers and Python."""
+        """Return a view's numbers and Python."""
         run, other, view, found = self.found(request.path_params["view"], selection)
         return Response(encode(view.described(run, selection, found, other)), media_type=WIRE)
 
     def table(self, request: Request, selection: Selection) -> Response:
-        """A view as a table of words, for those who ask for it."""
+        """Return a view as a table."""
         *_, found = self.found(request.path_params["view"], selection, again=False)
         return JSONResponse(table_of(found))
 
     def figure(self, request: Request, selection: Selection) -> Response:
-        """A view as a picture."""
+        """Return a view as a picture."""
         kind = request.path_params["kind"]
         check_picture(kind)
         *_, view, found = self.found(request.path_params["view"], selection, again=False)
@@ -176,7 +176,7 @@ class PageServer:
         return Response(picture, media_type=PICTURE_TYPES[kind])
 
     def export(self, request: Request, selection: Selection) -> Response:
-        """The whole page as one file."""
+        """Return the whole page as one file."""
         run = self.opened.get(selection.run, selection.checkpoint)
         versus, step = selection.versus, selection.versus_checkpoint or "latest"
         other = self.opened.get(versus, step, "versus") if versus else None
@@ -185,9 +185,9 @@ class PageServer:
     def found(
         self, name: str, selection: Selection, again: bool = True
     ) -> tuple[Run, Run | None, View, Shown]:
-        """A run and the one beside it, a view, and what it shows; all of it for a table or picture, not `again`.
+        """Return the run, the second run, the view and its result; complete if for a table or picture (not `again`).
 
-        One that takes long holds up no quick one, and is not computed again for a picture of it.
+        A long view does not delay quick ones, and is not computed again for its table or picture.
         """
         run, view = self.of(name, selection)
         other = self.opened.beside(view, selection)
@@ -203,7 +203,7 @@ class PageServer:
         return run, other, view, found
 
     def replay(self, request: Request, selection: Selection) -> Response:
-        """Make the weights after the selected step again, so that views can be asked of it."""
+        """Compute the weights after the selected step again, so that views can show it."""
         if not selection.checkpoint.isdecimal():
             raise UserError(f"checkpoint: the number of a step; got {shown(selection.checkpoint)}")
         with self.opened.long.turn(REPLAY) as on_step:
@@ -211,17 +211,17 @@ class PageServer:
         return JSONResponse({"step": int(selection.checkpoint)})
 
     async def progress(self, request: Request) -> Response:
-        """How far a computation that takes long is."""
+        """Return the progress of a long computation."""
         told = self.opened.long.progress(request.path_params["name"])
         return JSONResponse(None if told is None else {"done": told[0], "total": told[1]})
 
     async def end(self, request: Request) -> Response:
-        """End a computation that takes long."""
+        """Cancel a long computation."""
         self.opened.long.end(request.path_params["name"])
         return JSONResponse(None)
 
     def of(self, name: str, selection: Selection) -> tuple[Run, View]:
-        """The run and the view that are asked for.
+        """Return the requested run and view.
 
         Raises:
             UserError: there is no such view of this run.
@@ -231,7 +231,7 @@ class PageServer:
         return run, find_view(name, run)
 
     async def live(self, socket: WebSocket) -> None:
-        """Lines of a run's metrics as they are written, from a cursor on."""
+        """Send the lines of a run's metrics as they are written, from a cursor on."""
         name = socket.query_params.get("run", "")
         cursor = socket.query_params.get("cursor", "0")
         if name not in self.opened.shelves or not cursor.isdecimal():
@@ -242,7 +242,7 @@ class PageServer:
             async for lines in followed(self.opened.shelves[name].run, int(cursor)):
                 await socket.send_json(lines)
         except json.JSONDecodeError:
-            await socket.close()  # a damaged line; the view `training` says which
+            await socket.close()  # a damaged line; the view `training` reports which
         except (WebSocketDisconnect, asyncio.CancelledError, RuntimeError):
             return
 
@@ -250,7 +250,7 @@ class PageServer:
 async def answered_or_refused(
     answer: Callable[[Request, Selection], Awaitable[Response]], request: Request
 ) -> Response:
-    """The answer to what is selected, or why there is none, in one line."""
+    """Return the answer to a request, or a one-line error."""
     try:
         return await answer(request, read_selection(json.loads(await limited_body(request))))
     except Exception as error:
@@ -259,7 +259,7 @@ async def answered_or_refused(
 
 
 def refusal(request: Request, error: Exception) -> tuple[str, int]:
-    """The line that is said of an error, and the status of such an answer; a defect of ours is logged."""
+    """Return the message and HTTP status for an error; unexpected errors are logged."""
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
         return "the request is no JSON", BAD_REQUEST
     if isinstance(error, ClearformerError):
@@ -269,12 +269,12 @@ def refusal(request: Request, error: Exception) -> tuple[str, int]:
 
 
 def takes_long(name: str) -> bool:
-    """Whether a question is answered beside the quick ones, in turns of its own (`page/long.py`)."""
+    """Whether a request is a long computation (`page/long.py`)."""
     return name == REPLAY or (name in VIEWS and VIEWS[name].is_long)
 
 
 async def limited_body(request: Request) -> bytes:
-    """A request's body.
+    """Return a request's body.
 
     Raises:
         UserError: it is too large.

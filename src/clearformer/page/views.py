@@ -1,7 +1,7 @@
-"""The page's views: each is one function of `clearformer.lens`, called with what is selected.
+"""The page's views: each is one function of `clearformer.lens`, called with the selection.
 
-What a view shows is what that function returns: its arrays, its table, its figure. So each view can be copied as
-Python that gives the same numbers.
+A view shows exactly what that function returns: its arrays, its table, its figure. So each view can be copied as
+Python code that gives the same numbers.
 """
 
 import tempfile
@@ -37,9 +37,9 @@ OPTIONAL = (
     "temperature",
     *FILTERS,
 )
-"""Left out of a call where nothing is selected."""
+"""Fields that are left out of a call when they have their default or are empty."""
 PICTURES = ("svg", "png")
-LENS_COLUMNS = 32  # of the logit lens, each of which takes a whole vocabulary's logits of every layer
+LENS_COLUMNS = 32  # of the logit lens; each needs the logits of the whole vocabulary at every layer
 
 Fits = Callable[[Run], bool]
 
@@ -50,23 +50,23 @@ class View:
 
     Attributes:
         title: Its heading.
-        about: One sentence below it.
-        function: The function of `clearformer.lens` that makes it.
-        uses: The fields of the selection that are its arguments.
-        fits: Whether it can be had of a run.
-        renamed: The function's names of the selection's fields, where they differ.
-        beside: Whether it is opened beside another and has no place of its own.
-        only: Fields that are arguments for some runs alone.
-        needs: Fields that must be selected, and how a message calls them.
-        is_of_run: Whether it is of a whole run, whatever the checkpoint that is looked at.
-        is_read_at: Whether its position is one that reads, which a text has as well whose class is told.
-        subtracts: Whether it is shown as a difference, where a run is beside; else it is of the first run alone.
-        is_of_two: Whether its function takes two runs, so that there must be one beside.
-        is_long: Whether it may take long; then the function says how far it is by `on_step`.
-        takes_opened: Whether its function looks at steps that it is given by `opened` where they are at hand.
-        is_in_parts: Whether the function tells by `on_part` what it has so far, which is shown until the rest has come.
-        given: Further arguments of the function, which are always the same.
-        at_once: Those that bound what is sent at once, where the page asks for the rest when somebody wants to see it.
+        about: One sentence below the heading.
+        function: The name of its function in `clearformer.lens`.
+        uses: The fields of the selection that are arguments of the function.
+        fits: Whether a run has this view.
+        renamed: Pairs of a field and the function's name for it, where they differ.
+        beside: Whether it opens inside another view and has no place of its own on the page.
+        only: Fields that are arguments only for some runs.
+        needs: Fields that must be selected, and their names in the error message.
+        is_of_run: Whether it shows a whole run, whatever checkpoint is selected.
+        is_read_at: Whether its position is that of a query, and so exists for models of classes as well.
+        subtracts: Whether it shows the difference if two runs are selected; if not, it shows the first run alone.
+        is_of_two: Whether its function takes two runs.
+        is_long: Whether it may take long; its function then reports progress to `on_step`.
+        takes_opened: Whether its function takes runs at other steps that are already open, as `opened`.
+        is_in_parts: Whether its function passes intermediate results to `on_part`, which are shown until it is done.
+        given: Further arguments of the function, always the same.
+        at_once: Arguments that limit the first answer; the page requests the rest when a user wants to see it.
     """
 
     title: str
@@ -90,23 +90,23 @@ class View:
 
     @property
     def whole(self) -> "View":
-        """The same view with all that it has, as tables, pictures and exported pages hold it."""
+        """The same view without limits (`at_once`), for tables, pictures and exported pages."""
         return replace(self, at_once=())
 
     @property
     def fields(self) -> list[str]:
-        """The fields of the selection that it changes with."""
+        """The fields of the selection that the view depends on."""
         runs = ("run", "versus") if self.takes_other else ("run",)
         steps = () if self.is_of_run else ("checkpoint", "versus_checkpoint")[: len(runs)]
         return [*runs, *steps, *self.uses]
 
     @property
     def takes_other(self) -> bool:
-        """Whether it changes with the run beside."""
+        """Whether the view depends on the second run."""
         return self.subtracts or self.is_of_two
 
     def arguments(self, run: Run, selection: Selection) -> dict[str, Any]:
-        """The keyword arguments behind the run and the text."""
+        """Return the keyword arguments of the function, after the run and the text."""
         renamed, only = dict(self.renamed), dict(self.only)
         found = {}
         for field in self.uses:
@@ -121,17 +121,16 @@ class View:
         return (field == "position" and self.is_read_at) or takes(run, field)
 
     def call(self, run: Run, selection: Selection, other: Run | None = None, **telling: Any) -> Shown:
-        """The view of a run.
+        """Call the view's function.
 
         Args:
-            run: At the checkpoint that is looked at.
-            selection: What is looked at.
-            other: The run beside it, at its checkpoint, of a view that takes one.
-            telling: `on_step`, of a view that takes long; `on_part`, of one that comes in parts; `opened`, of one that
-                takes it.
+            run: The run, at the selected checkpoint.
+            selection: The selection.
+            other: The second run, at its checkpoint, for a view that takes one.
+            telling: `on_step` for a long view, `on_part` for one in parts, `opened` for one that takes it.
 
         Raises:
-            UserError: the selection does not fit the run or the text, or lacks something.
+            UserError: the selection does not fit the run or the text, or a needed field is not set.
         """
         for field, name in self.needs:
             if getattr(selection, field) == Selection.model_fields[field].default:
@@ -147,7 +146,7 @@ class View:
         return lens.beside(function, run, other, *text, **arguments)
 
     def answer(self, run: Run, selection: Selection, other: Run | None = None) -> dict[str, Any]:
-        """All that the page shows of the view, its table included.
+        """Return everything that the page shows of the view, including its table.
 
         Raises:
             UserError: the selection does not fit the run or the text.
@@ -159,7 +158,7 @@ class View:
     def described(
         self, run: Run, selection: Selection, found: Shown, other: Run | None = None
     ) -> dict[str, Any]:
-        """All that the page shows of what was found, but for its table."""
+        """Return everything that the page shows of a result, except its table."""
         return {
             "caption": found.caption(),
             "notes": found.notes(),
@@ -169,7 +168,7 @@ class View:
         }
 
     def picture(self, run: Run, selection: Selection, kind: str, other: Run | None = None) -> bytes:
-        """The view as a picture.
+        """Return the view as a picture.
 
         Raises:
             UserError: there is no such kind of picture, or the selection does not fit the run or the text.
@@ -179,12 +178,12 @@ class View:
         return self.drawn(self.whole.call(run, selection, other), kind)
 
     def drawn(self, found: Shown, kind: str) -> bytes:
-        """A picture of what was found."""
+        """Draw a result; returns the picture's bytes."""
         with tempfile.TemporaryDirectory() as folder:
             return found.figure(Path(folder) / f"{self.function}.{kind}").read_bytes()
 
     def as_python(self, run: Run, selection: Selection, other: Run | None = None) -> str:
-        """The call as a few lines that anybody can run, of the run at the step that is shown."""
+        """Return the call as runnable lines of Python that load the run at the step shown."""
         text = [repr(selection.text)] if "text" in self.uses else []
         given = [f"{name}={value!r}" for name, value in self.arguments(run, selection).items()]
         name = f"cf.lens.{self.function}"
@@ -198,29 +197,29 @@ class View:
 
 
 def takes_it(_: Run) -> bool:
-    """Any run takes a field for which nothing else is said."""
+    """Accept any run: the default for fields that `View.only` does not list."""
     return True
 
 
 def table_of(found: Shown) -> dict[str, Any]:
-    """A table of words of what was found."""
+    """Return the table of a result."""
     table = found.table()
     return {"heads": table.heads, "rows": table.rows, "words": table.n_left}
 
 
 def check_picture(kind: str) -> None:
-    """Raise UserError where there is no such kind of picture."""
+    """Raise UserError if there is no such kind of picture."""
     if kind not in PICTURES:
         raise UserError(f"a picture is {' or '.join(PICTURES)}; got {shown(kind)}")
 
 
 def is_left_out(field: str, value: Any) -> bool:
-    """Whether a field holds nothing that a call must be told."""
+    """Whether a field can be left out of a call, because it is optional and empty or at its default."""
     return field in OPTIONAL and (not value or value == Selection.model_fields[field].default)
 
 
 def takes(run: Run, field: str) -> bool:
-    """Whether a field of the selection means anything for a run's family."""
+    """Whether a field of the selection applies to a run's kind of model."""
     if field == "output":
         return isinstance(run.model, EncoderDecoder)
     if field == "part":
@@ -235,17 +234,17 @@ def takes(run: Run, field: str) -> bool:
 
 
 def tells_classes(run: Run) -> bool:
-    """Whether its model tells the class of a text."""
+    """Whether a run's model classifies texts."""
     return run.model.config.n_classes is not None
 
 
 def writes(run: Run) -> bool:
-    """Whether its model writes texts."""
+    """Whether a run's model generates text."""
     return not isinstance(run.model, Encoder)
 
 
 def opening(run: Run, name: str = "run") -> str:
-    """The line of Python that opens a run at its step."""
+    """Return the line of Python that loads a run at its step."""
     if not is_kept(run):
         return f"# {name}: the one that was given to cf.look, for it is kept in no folder"
     if run.step in run.kept_steps():
@@ -254,7 +253,7 @@ def opening(run: Run, name: str = "run") -> str:
 
 
 def beside_of(view: View, run: Run, other: Run | None) -> Run | None:
-    """The run beside, where a view takes it.
+    """Return the second run if the view uses it, else None.
 
     Raises:
         UserError: that run has no such view.
@@ -267,17 +266,17 @@ def beside_of(view: View, run: Run, other: Run | None) -> Run | None:
 
 
 def step_of(run: Run) -> str:
-    """A run and its step, in words."""
+    """Return a run's name and step, for people."""
     return f"{run.name} step {run.step:,}"
 
 
 def has_patterns(run: Run) -> bool:
-    """Whether its attention reads by weights."""
+    """Whether a run's attention has weights to show (a `hook_pattern`)."""
     return any(name.endswith("hook_pattern") for name in hook_points(run.model))
 
 
 def is_kept(run: Run) -> bool:
-    """Whether it is kept in a folder, and so has metrics."""
+    """Whether a run is stored in a folder, and so has metrics."""
     try:
         return run.folder is not None
     except RunError:
@@ -285,7 +284,7 @@ def is_kept(run: Run) -> bool:
 
 
 def was_trained_here(run: Run) -> bool:
-    """Whether it was trained in its folder, so that its data are known."""
+    """Whether a run was trained in its folder, so that its data are known."""
     try:
         run.folder.trained_on()
     except ClearformerError:
@@ -502,7 +501,7 @@ VIEWS = {
 
 
 def find_view(name: str, run: Run) -> View:
-    """A view of a run by its name.
+    """Return a view of a run by its name.
 
     Raises:
         UserError: there is none.
@@ -515,10 +514,10 @@ def find_view(name: str, run: Run) -> View:
 
 
 def views_of(run: Run) -> dict[str, View]:
-    """The views that can be had of a run by itself."""
+    """Return the views that a run has by itself."""
     return {name: view for name, view in VIEWS.items() if view.fits(run) and not view.is_of_two}
 
 
 def views_of_two(run: Run) -> dict[str, View]:
-    """The further ones that can be had of a run where another is beside it."""
+    """Return the further views that a run has when it is compared with another."""
     return {name: view for name, view in VIEWS.items() if view.fits(run) and view.is_of_two}

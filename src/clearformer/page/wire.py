@@ -1,14 +1,14 @@
-"""How values travel to the page: JSON, and behind it the arrays as raw little-endian numbers.
+"""The format of values sent to the page: JSON, followed by arrays as raw little-endian numbers.
 
     4 bytes   length of the JSON, little-endian
     JSON      {"value": ..., "arrays": [{"dtype": "float32", "shape": [2, 3], "offset": 0}, ...]}
     0 to 7    zeros, so that the arrays begin at a multiple of 8
-    arrays    one behind the other, each at a multiple of 8
+    arrays    one after another, each at a multiple of 8
 
-An answer that comes in parts is several of these, each behind four bytes with its length; the last one is whole.
+An answer in parts is a sequence of these, each preceded by its length in four bytes; the last one is complete.
 
 In the value, `{"$array": 0}` stands for the first of the arrays, and `{"$range": [0, 3]}` for [0, 1, 2]. Numbers that
-are not finite travel in arrays as they are, and in JSON as null.
+are not finite are sent as they are in arrays, and as null in JSON.
 """
 
 import json
@@ -23,18 +23,18 @@ import numpy as np
 from clearformer.results import plain
 
 ALIGNMENT = 8
-LEAST_RANGE = 16  # whole numbers that follow each other; fewer are written out
+LEAST_RANGE = 16  # consecutive whole numbers; fewer are written out
 JSON_TYPES = {
     str,
     int,
     bool,
     type(None),
-}  # they travel as they are; a float may not be finite
+}  # sent as they are; floats are not among them, because one may not be finite
 DTYPES = ("float32", "float64", "int32", "uint8")
 
 
 def encode(value: Any) -> bytes:
-    """A value of dataclasses, mappings, lists, arrays and JSON's types as bytes."""
+    """Encode a value made of dataclasses, mappings, lists, arrays and JSON's types."""
     arrays: list[np.ndarray] = []
     content = _without_arrays(value, arrays)
     described, offset = [], 0
@@ -50,12 +50,12 @@ def encode(value: Any) -> bytes:
 
 
 def framed(content: bytes) -> bytes:
-    """The bytes of a value, as one of several parts of an answer."""
+    """Prefix the bytes of a value with their length, as one part of an answer in parts."""
     return struct.pack("<I", len(content)) + content
 
 
 def decode(content: bytes) -> Any:
-    """The value of `encode`'s bytes, its dataclasses as mappings."""
+    """Decode the bytes of `encode`; dataclasses become mappings."""
     (length,) = struct.unpack_from("<I", content)
     head = json.loads(content[4 : 4 + length])
     start = _aligned(4 + length)
@@ -64,7 +64,7 @@ def decode(content: bytes) -> Any:
 
 
 def decode_parts(content: bytes) -> list[Any]:
-    """The values of an answer in parts; the last one is whole."""
+    """Decode the values of an answer in parts; the last one is complete."""
     parts = []
     while content:
         (length,) = struct.unpack_from("<I", content)
@@ -113,12 +113,12 @@ def _without_arrays(value: Any, arrays: list[np.ndarray]) -> Any:
 
 @cache
 def names_of(kind: type) -> tuple[str, ...]:
-    """The names of a dataclass' fields."""
+    """Return the names of a dataclass's fields."""
     return tuple(field.name for field in fields(kind))
 
 
 def is_range(value: Sequence[Any]) -> bool:
-    """Whether these are many whole numbers, each one more than the one before."""
+    """Whether a sequence is at least `LEAST_RANGE` consecutive whole numbers."""
     if len(value) < LEAST_RANGE or type(value[0]) is not int or type(value[-1]) is not int:
         return False
     if value[-1] - value[0] != len(value) - 1:
@@ -127,7 +127,7 @@ def is_range(value: Sequence[Any]) -> bool:
 
 
 def _portable(array: np.ndarray) -> np.ndarray:
-    """The array in one of DTYPES, contiguous and little-endian."""
+    """Convert an array to one of DTYPES, contiguous and little-endian."""
     if array.dtype == bool:
         array = array.astype(np.uint8)
     elif np.issubdtype(array.dtype, np.integer) and array.dtype != np.uint8:

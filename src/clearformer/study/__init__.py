@@ -1,4 +1,4 @@
-"""Studies: questions, the runs that answer them, what was published and what is measured, and the report.
+"""Studies: a question, the runs that answer it, the published and the measured numbers, and the report.
 
 from clearformer.study import Study, Training, run_study
 

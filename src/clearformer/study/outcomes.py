@@ -1,7 +1,7 @@
 """Results of a study: means over seeds with their 95% intervals, paired differences, verdicts.
 
-Intervals are Student's, of the mean over seeds. A comparison is paired: the difference of two arms is taken seed by
-seed, for the same seed gives both the same data in the same order.
+Intervals are Student's, of the mean over seeds. Comparisons are paired: differences of two arms are taken seed by
+seed, because the same seed gives both arms the same data in the same order.
 """
 
 import math
@@ -29,10 +29,10 @@ class Estimate(Result):
 
     Attributes:
         mean: The mean.
-        low: The lower end of its 95% interval; None of a single seed.
+        low: The lower end of its 95% interval; None with a single seed.
         high: The upper end.
-        n: How many seeds.
-        values: Seed by seed.
+        n: The number of seeds.
+        values: The value of each seed.
     """
 
     mean: float
@@ -43,13 +43,13 @@ class Estimate(Result):
 
     @property
     def half_width(self) -> float | None:
-        """Half of the interval's width."""
+        """Half of the interval's width; None with a single seed."""
         return None if self.high is None else self.high - self.mean
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PublishedVerdict(Result):
-    """A published number beside the measured one."""
+    """A published number next to the measured one."""
 
     arm: str
     value: str
@@ -61,7 +61,7 @@ class PublishedVerdict(Result):
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Its values as the contract of result.json has them."""
+        """Return the values in the format of result.json."""
         measured = self.measured
         interval = None if measured is None or measured.low is None else [measured.low, measured.high]
         return {
@@ -80,9 +80,9 @@ class PublishedVerdict(Result):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ClaimVerdict(Result):
-    """A claim and what the paired differences (lower - higher) say of it; of sides the arms that stand for them.
+    """A claim and its verdict from the paired differences (lower - higher); a side is replaced by its best arm.
 
-    `against` is the name of the higher one's value, where it is another.
+    `against` is the name of the higher arm's value, if it is another one.
     """
 
     text: str
@@ -96,15 +96,15 @@ class ClaimVerdict(Result):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Tuning(Result):
-    """The arm that stands for a side of a comparison.
+    """The arm that represents a side of a comparison.
 
     Attributes:
         side: The side.
         best: The arm's label.
         arms: All of the side's arms.
-        mean: The value by which it is the best, over seeds.
-        n: How many seeds.
-        is_at_the_edge: Whether it is the first or last of a grid, so that a wider one might hold a better.
+        mean: The mean over seeds of the value that the arm was selected by.
+        n: The number of seeds.
+        is_at_the_edge: Whether the arm is the first or last of the grid, so that a wider grid might contain a better.
     """
 
     side: str
@@ -117,15 +117,15 @@ class Tuning(Result):
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that was measured of a study.
+    """The measurements of a study, and the verdicts that follow from them.
 
     Attributes:
         study: The study.
-        scale: Of its steps.
-        n_trials: How many runs it has.
-        records: What was measured, by the arm's label and the seed.
-        failures: Why a run could not be made, by its name.
-        seeds: How many seeds, in place of the study's own number; None for that.
+        scale: The fraction of its training steps that was run.
+        n_trials: The number of its runs, done or not.
+        records: The measurements, by the arm's label and the seed.
+        failures: Why runs failed, by their names.
+        seeds: The number of seeds that replaces the study's own; None if the study's own was used.
     """
 
     study: Study
@@ -137,7 +137,7 @@ class Outcome:
 
     @property
     def missing(self) -> list[str]:
-        """The runs that were not made and measured, by their names."""
+        """The names of the runs that are not done and measured."""
         return [
             trial_name(arm.label, seed)
             for arm in self.study.arms
@@ -147,7 +147,7 @@ class Outcome:
 
     @property
     def most_seeds(self) -> int:
-        """The number of measured seeds, of the arm that has most."""
+        """The largest number of measured seeds of any arm."""
         return max((len(by_seed) for by_seed in self.records.values()), default=0)
 
     @property
@@ -156,16 +156,16 @@ class Outcome:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every run was made and measured."""
+        """Whether every run is done and measured."""
         return self.n_done == self.n_trials
 
     @property
     def labels(self) -> list[str]:
-        """The arms of which something was measured, in the study's order."""
+        """The arms that have measurements, in the study's order."""
         return [arm.label for arm in self.study.arms if self.records.get(arm.label)]
 
     def tuning(self) -> list[Tuning]:
-        """The arm that stands for each side; sides of which nothing was measured are left out."""
+        """Return the best arm of each side; sides without measurements are left out."""
         found = []
         for side, arms in self.study.sides.items():
             means = {arm: self.estimate(arm, self.study.tuned_by) for arm in arms}
@@ -178,39 +178,39 @@ class Outcome:
         return found
 
     def best(self, label: str) -> str:
-        """The arm that a label stands for: of a side the best one, as far as one is known; else the arm itself."""
+        """Return the best arm of a side; the label itself if it is an arm, or a side without measurements."""
         if label not in self.study.sides:
             return label
         return next((tuning.best for tuning in self.tuning() if tuning.side == label), label)
 
     @property
     def compared(self) -> list[str]:
-        """The arms of which something was measured, and in place of those of a side the side itself."""
+        """The arms that have measurements, with each side in place of its arms."""
         sides = {arm: side for side, arms in self.study.sides.items() for arm in arms}
         return list(dict.fromkeys(sides.get(label, label) for label in self.labels))
 
     def value(self, arm: str, name: str) -> list[Any]:
-        """A value of an arm or a side, seed by seed; seeds that lack it are left out."""
+        """Return a value of an arm or a side for each seed; seeds that lack it are left out."""
         by_seed = self.records.get(self.best(arm), {})
         found = (by_seed[seed].values.get(name) for seed in sorted(by_seed))
         return [value for value in found if value is not None]
 
     def first(self, arm: str, name: str) -> Any:
-        """A value of an arm's first seed, such as a sample; None where it is not there."""
+        """Return a value, such as a sample, of the arm's first seed that has it; None if no seed has it."""
         return next(iter(self.value(arm, name)), None)
 
     def estimate(self, arm: str, name: str) -> Estimate | None:
-        """The mean of a number over seeds; None where it was not measured."""
+        """Return the mean of a number over seeds; None if it was not measured."""
         return estimated([value for value in self.value(arm, name) if is_number(value)])
 
     def difference(self, one: str, other: str, name: str, others: str = "") -> Estimate | None:
-        """The mean of one arm's number less another's, seed by seed; None where they share no seed.
+        """Return the mean over seeds of one arm's number minus another's; None if they share no seed.
 
         Args:
-            one: An arm, or a side.
-            other: The other one.
-            name: The number's.
-            others: The name of the other's number, where it is another one.
+            one: An arm or a side.
+            other: The arm or side that is subtracted.
+            name: The name of the number.
+            others: The name of the other arm's number, if it is not `name`.
         """
         ours, theirs = self.records.get(self.best(one), {}), self.records.get(self.best(other), {})
         pairs = [
@@ -220,27 +220,27 @@ class Outcome:
         return estimated([a - b for a, b in pairs if is_number(a) and is_number(b)])
 
     def numbers(self) -> list[str]:
-        """The names of the numbers that the table shows."""
+        """Return the names of the numbers that the table shows."""
         if self.study.shown:
             return list(self.study.shown)
         return list(dict.fromkeys(name for label in self.labels for name in self.all_numbers(label)))
 
     def all_numbers(self, arm: str) -> list[str]:
-        """The names of all numbers that were measured of an arm."""
+        """Return the names of all numbers measured of an arm."""
         values = (record.values for record in self.records.get(arm, {}).values())
         return list(
             dict.fromkeys(name for each in values for name, value in each.items() if is_number(value))
         )
 
     def by_seed(self, arm: str, name: str) -> dict[int, float]:
-        """A number of an arm by the seed; seeds that lack it are left out."""
+        """Return a number of an arm by seed; seeds that lack it are left out."""
         found = (
             (seed, record.values.get(name)) for seed, record in sorted(self.records.get(arm, {}).items())
         )
         return {seed: value for seed, value in found if is_number(value)}
 
     def published(self) -> list[PublishedVerdict]:
-        """The lecture's numbers beside the measured ones."""
+        """Return the verdicts on the lecture's numbers."""
         return [self._published(each) for each in self.study.published]
 
     def _published(self, published: Published) -> PublishedVerdict:
@@ -272,7 +272,7 @@ class Outcome:
         return isinstance(self.study.arm(self.best(arm)), Probe)
 
     def claims(self) -> list[ClaimVerdict]:
-        """The study's claims, judged."""
+        """Return the verdicts on the study's claims."""
         return [self._claim(claim) for claim in self.study.claims]
 
     def _claim(self, claim: Claim) -> ClaimVerdict:
@@ -289,13 +289,13 @@ class Outcome:
         return ClaimVerdict(claim.text, claim.value, lower, higher, difference, verdict, claim.against)
 
     def n_diverged(self, label: str) -> int:
-        """How many runs of an arm, or of all arms of a side, diverged."""
+        """Return the number of runs of an arm, or of all arms of a side, that diverged."""
         arms = self.study.sides.get(label, (label,))
         return sum(len(self.value(arm, "diverged_at")) for arm in arms)
 
 
 def claim_verdict(difference: Estimate | None) -> str:
-    """The verdict on the claim that a difference is below zero."""
+    """Return the verdict on the claim that a difference is below zero."""
     if difference is None:
         return NOT_RUN
     if difference.low is None or difference.high is None:
@@ -306,7 +306,7 @@ def claim_verdict(difference: Estimate | None) -> str:
 
 
 def outcome(study: Study, store: Store, scale: float = 1.0, seeds: int | None = None) -> Outcome:
-    """All that was measured of a study until now.
+    """Return everything measured of a study so far.
 
     Raises:
         UserError: the scale is out of range.
@@ -325,7 +325,7 @@ def outcome(study: Study, store: Store, scale: float = 1.0, seeds: int | None = 
 
 
 def estimated(values: Sequence[float]) -> Estimate | None:
-    """The mean of some numbers and Student's 95% interval of it; None of no numbers."""
+    """Return the mean of some numbers with Student's 95% interval; None if there are no numbers."""
     if not values:
         return None
     mean, n = statistics.fmean(values), len(values)
@@ -336,7 +336,7 @@ def estimated(values: Sequence[float]) -> Estimate | None:
 
 
 def student_quantile(degrees_of_freedom: int) -> float:
-    """The 97.5% quantile of Student's distribution.
+    """Return the 97.5% quantile of Student's t-distribution.
 
     Raises:
         MissingPackageError: scipy is not installed.

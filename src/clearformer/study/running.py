@@ -1,4 +1,4 @@
-"""One run of a study: trained or gone on with, measured, and what was measured kept."""
+"""Train or resume one run of a study, measure it, and store the measurements."""
 
 import math
 import time
@@ -23,14 +23,13 @@ CHECKPOINT_EVERY = 500
 
 
 def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Record:
-    """Compute what is wanted of a trial and is not there, and keep it.
+    """Compute and store the measurements of a trial that are still missing.
 
-    A training that was ended goes on where it stood. One that was trained, and of which something else is wanted now,
-    is only measured. One that diverges has a result as well: `diverged_at`, the step whose loss, gradient or update was
-    not finite, in place of what would be measured.
+    An interrupted training is resumed; a finished one is only measured. A training that diverges has a result too:
+    `diverged_at`, the step whose loss, gradient or update was not finite, in place of all measurements.
 
     Raises:
-        Interrupted: a signal came; the run goes on the next time.
+        Interrupted: a signal came; the next call resumes the run.
         ClearformerError: it cannot be trained or measured.
     """
     before = store.find(trial)
@@ -49,7 +48,7 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
             try:
                 measure_what_is_missing(run, trial.measures, measured)
             except Exception:
-                if measured:  # by other measures, which need not be made again
+                if measured:  # values of earlier measures, which need not be computed again
                     keep(trial, measured, seconds, store)
                 raise
     record = keep(trial, measured, seconds, store)
@@ -58,28 +57,28 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
 
 
 def measure_what_is_missing(run: Run, measures: Sequence[Measure], measured: dict[str, Values]) -> None:
-    """Add the values of those measures that have none yet, one after the other."""
+    """Add to `measured` the values of those measures that have none yet."""
     for measure in measures:
         if measure.key not in measured:
             measured[measure.key] = values_of(measure, run)
 
 
 def keep(trial: Trial, measured: Mapping[str, Values], seconds: float, store: Store) -> Record:
-    """Keep what was measured of a trial until now."""
+    """Store the measurements of a trial so far."""
     record = Record(trial.key, trial.settings, trial.seed, measured, round(seconds, 3), about())
     store.write(record)
     return record
 
 
 def probed(trial: Trial) -> Values:
-    """The values of a probe."""
+    """Compute the values of a probe."""
     assert isinstance(trial.arm, Probe)
     with kept_random_state():
         return checked(trial.call, trial.arm.function(seed=trial.seed, **trial.arm.arguments))
 
 
 def trained(trial: Trial, store: Store, reporter: Reporter) -> Run:
-    """The run of a trial, trained to its end."""
+    """Train the run of a trial to its end, unless it is trained already; returns the run."""
     assert trial.config is not None
     folder = RunFolder(store.runs / trial.key)
     train = trial.config.train
@@ -97,7 +96,7 @@ def trained(trial: Trial, store: Store, reporter: Reporter) -> Run:
 
 
 def is_trained(folder: RunFolder, train: TrainConfig) -> bool:
-    """Whether a run has come to its end."""
+    """Whether a run has finished training."""
     if not folder.config_file.exists():
         return False
     checkpoints = list_checkpoints(folder.checkpoints)
@@ -105,22 +104,22 @@ def is_trained(folder: RunFolder, train: TrainConfig) -> bool:
 
 
 def trained_seconds(folder: RunFolder) -> float:
-    """How long a run was trained."""
+    """Return how long a run was trained, in seconds."""
     lines = read_metrics(folder.metrics_file)
     return lines[-1]["seconds"] if lines else 0.0
 
 
 def values_of(measure: Measure, run: Run) -> Values:
-    """The values of a measure of a run."""
+    """Apply a measure to a run."""
     with kept_random_state():
         return checked(measure.name, measure.function(run, **measure.arguments))
 
 
 def checked(name: str, values: Any) -> dict[str, Any]:
-    """Values as JSON has them.
+    """Return values as JSON has them.
 
     Raises:
-        TypeError: they have no names.
+        TypeError: they are no mapping by name.
     """
     if not isinstance(values, Mapping):
         raise TypeError(f"{name} gives {type(values).__name__}; a measure gives values by their names")
@@ -128,7 +127,7 @@ def checked(name: str, values: Any) -> dict[str, Any]:
 
 
 def about() -> dict[str, Any]:
-    """The date, the machine and the versions, without names of places on it."""
+    """Return the date, the machine and the versions, without any paths on the machine."""
     told = environment()
     return {name: told[name] for name in ("created", "processor", "cpus", "threads", "gpus", "versions")}
 

@@ -1,8 +1,8 @@
-"""Measurements on disk: one small JSON file a run, beside it the runs themselves.
+"""Measurements on disk: one small JSON file per run, next to the runs themselves.
 
-FOLDER/measured/KEY.json   what one run measured; enough to go on from on another machine, without its weights
-       runs/KEY/           the run, as any other; may be deleted once it is measured
-       claims/KEY.N        who computes it now (`workers.claims`)
+FOLDER/measured/KEY.json   the measurements of one run; another machine needs these alone, and not the weights
+       runs/KEY/           the run, like any other; may be deleted once it is measured
+       claims/KEY.N        the process that computes it now (`workers.claims`)
        failed/SETTINGS.json  why it could not be computed, until it is tried again
        NAME/               a study's result.json, report.html and figures
 """
@@ -26,7 +26,7 @@ DIVERGED = "diverged"
 
 
 def studies_folder() -> Path:
-    """Where studies are kept: `studies/`, or what the environment's CLEARFORMER_STUDIES names."""
+    """Return the folder of studies: $CLEARFORMER_STUDIES if it is set, else `studies/`."""
     return user_path(os.environ.get(VARIABLE) or FOLDER)
 
 
@@ -35,12 +35,12 @@ class Record:
     """The measurements of one run.
 
     Attributes:
-        key: The trial's.
-        settings: All that decided the result.
+        key: The trial's key.
+        settings: Everything that determines the result.
         seed: The seed.
-        measured: The values of every measure, by its name; of a probe by `probe`. Of a training that diverged
-            `diverged` alone, which stands for all of them.
-        seconds: How long it took: the training, or the probe.
+        measured: The values of each measure, by its key; of a probe, under `probe`. A training that diverged has only
+            `diverged`, in place of all measures.
+        seconds: The duration of the training or the probe.
         about: The date, the machine and the versions.
     """
 
@@ -53,15 +53,15 @@ class Record:
 
     @property
     def values(self) -> dict[str, Any]:
-        """All measured values, by their own names."""
+        """All measured values by name, across measures."""
         return {name: value for values in self.measured.values() for name, value in values.items()}
 
     def has(self, trial: Trial) -> bool:
-        """Whether all that is wanted of a trial, or can be had of one that diverged, is measured."""
+        """Whether all values that the trial asks for are measured; always true if the training diverged."""
         return DIVERGED in self.measured or trial.values <= self.measured.keys()
 
     def of(self, trial: Trial) -> "Record":
-        """The same with what is wanted of a trial alone: other studies may have measured more of the same run."""
+        """Return the record with only the measures of a trial: other studies may have measured more of the run."""
         wanted = {name: values for name, values in self.measured.items() if name in {*trial.values, DIVERGED}}
         return replace(self, measured=wanted)
 
@@ -75,16 +75,16 @@ class Store:
         self.runs, self.claims = self.folder / "runs", self.folder / "claims"
 
     def find(self, trial: Trial) -> Record | None:
-        """The measurements of a trial; None where it was not.
+        """Return the measurements of a trial, or None.
 
-        Where its data cannot be read here, results of the same settings are taken, if all are of the same data.
+        If its data cannot be read here, a result of the same settings is used, provided there is only one.
 
         Raises:
-            DataError: the file is damaged, or there are results of different data and none can be told to be meant.
+            DataError: the file is damaged, or results of different data exist and the right one cannot be determined.
         """
         found = sorted(self.measured.glob(f"{trial.settings_key}-*.json"))
         if not found:
-            return None  # without reading its data
+            return None  # found out without reading the data
         try:
             file = self.measured / f"{trial.key}.json"
         except ClearformerError as missing:
@@ -104,12 +104,12 @@ class Store:
             raise DataError(f"{file}: damaged ({error}); delete it, and its run is made again") from None
 
     def is_done(self, trial: Trial) -> bool:
-        """Whether all that is wanted of a trial is measured."""
+        """Whether all values that a trial asks for are measured."""
         record = self.find(trial)
         return record is not None and record.has(trial)
 
     def write(self, record: Record) -> None:
-        """Keep what was measured, all of it or nothing.
+        """Write a record atomically.
 
         Raises:
             DiskError: it cannot be written.
@@ -120,21 +120,21 @@ class Store:
             write_file(self.measured / f"{record.key}.json", content.encode())
 
     def write_failure(self, trial: Trial, problem: str, trace: str = "") -> None:
-        """Keep why a trial could not be computed: a line, and of a defect the traceback."""
+        """Store why a trial could not be computed: one line, and the traceback of an unexpected error."""
         about = {"name": trial.name, "problem": problem, "traceback": trace}
         with disk_errors(self.failed):
             make_folders(self.failed)
             write_file(self._failure_file(trial), (json.dumps(about, indent=1) + "\n").encode())
 
     def failure(self, trial: Trial) -> str | None:
-        """Why a trial could not be computed; None where it was, or was not tried."""
+        """Return why a trial could not be computed; None if it did not fail or was not tried."""
         try:
             return str(json.loads(self._failure_file(trial).read_text())["problem"])
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def forget_failure(self, trial: Trial) -> None:
-        """Let a trial be tried again."""
+        """Delete the failure of a trial, so that it is tried again."""
         with disk_errors(self.failed):
             self._failure_file(trial).unlink(missing_ok=True)
 
@@ -142,7 +142,7 @@ class Store:
         return self.failed / f"{trial.settings_key}.json"
 
     def by_settings(self) -> dict[str, list[Record]]:
-        """All that was measured, of whatever data, by the hash of its settings: quick, for no data are read.
+        """Return all records by the hash of their settings, whatever their data; quick, because no data are read.
 
         Raises:
             DataError: a file is damaged.

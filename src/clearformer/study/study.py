@@ -1,8 +1,7 @@
-"""A study: a question, the runs that answer it, what is measured of them, and what would refute it.
+"""A study: a question, the runs that answer it, the measures taken of them, and the result that would refute it.
 
-A study is data. It names what is run (`Training`, `Probe`), with which seeds, what is measured (`Measure`), which
-numbers of a lecture it is held against (`Published`), what it claims of two arms (`Claim`), and what is drawn
-(`Figure`).
+A study is data. It lists its arms (`Training`, `Probe`) and seeds, the measures of each run (`Measure`), the published
+numbers to compare with (`Published`), claims about two arms (`Claim`), and the figures to draw (`Figure`).
 """
 
 import hashlib
@@ -17,17 +16,17 @@ if TYPE_CHECKING:
     from clearformer.study.outcomes import Outcome
 
 Values = Mapping[str, Any]
-"""Measurements by their names: numbers, and for figures lists and mappings of them, as JSON has them."""
+"""Measurements by name, as JSON values: numbers, and for figures also lists and mappings of numbers."""
 
 RESERVED = ("measured", "runs", "claims", "all", "failed", "logs")
-"""Folders beside those of the studies, and the word for every study."""
+"""Names that no study can have: other folders in the folder of studies, and the word for every study."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A function `f(run, **arguments) -> Values` of a trained run, and its arguments.
+    """A function `f(run, **arguments) -> Values` that measures a trained run, and its arguments.
 
-    Its name says both, so that what was measured with other arguments is another measure.
+    The name includes the arguments: the same function with other arguments is another measure.
     """
 
     function: Callable[..., Values]
@@ -39,21 +38,21 @@ class Measure:
 
     @property
     def key(self) -> str:
-        """Its name, and of a function of one's own a hash of its text: one that was changed measures anew."""
+        """The name, with a hash of the source for a function of the user's own: once edited, it is measured anew."""
         return call_name(self.function, self.arguments, identity(self.function))
 
 
 @dataclass(frozen=True)
 class Training:
-    """An arm that is trained: a preset with settings laid over it, once for every seed.
+    """An arm that is trained, once per seed: a preset with settings applied on top.
 
     Attributes:
         label: Its name in tables and figures.
-        preset: What it begins with.
-        settings: `{"model.n_layers": 2, "train.lr": 1e-3}`, laid over the study's own `settings`.
-        seeds: How many seeds, where it has others than the study.
-        side: Of a comparison: the arms of one side differ in a setting that is tuned, and the best of them stands for
-            it (see `tuned`).
+        preset: The preset to start from.
+        settings: `{"model.n_layers": 2, "train.lr": 1e-3}`, applied on top of the study's own `settings`.
+        seeds: The number of seeds, if it differs from the study's.
+        side: The side of a comparison that the arm belongs to. The arms of a side differ in a tuned setting, and the
+            best of them represents the side (see `tuned`).
     """
 
     label: str
@@ -65,13 +64,13 @@ class Training:
 
 @dataclass(frozen=True)
 class Probe:
-    """An arm that is computed without training: a function `f(seed=..., **arguments) -> Values`, once for every seed.
+    """An arm that is computed without training: a function `f(seed=..., **arguments) -> Values`, called once per seed.
 
     Attributes:
         label: Its name in tables and figures.
-        function: One of a module; its name and arguments say which probe it is.
-        arguments: As JSON has them.
-        seeds: How many seeds, where it has others than the study; 1 where nothing is drawn.
+        function: A module-level function; its name and arguments identify the probe.
+        arguments: Its keyword arguments, as JSON values.
+        seeds: The number of seeds, if it differs from the study's; 1 if the function draws nothing at random.
     """
 
     label: str
@@ -86,11 +85,11 @@ Arm = Training | Probe
 def tuned(
     side: str, settings: Mapping[str, Any], rates: Sequence[float], preset: str = "lecture"
 ) -> tuple[Training, ...]:
-    """The arms of one side of a comparison, trained at each of a grid of learning rates.
+    """Return the arms of one side of a comparison, one for each learning rate of a grid.
 
-    The arm with the lowest mean held-out loss over all seeds stands for the side, in claims, tables and figures that
-    name it (`Outcome.best`); arms that lack that loss for a seed, for they diverged, do not. All sides of a study have
-    the same grid, and what it chooses is in `Outcome.tuning`.
+    In claims, tables and figures that name the side, the arm with the lowest mean held-out loss over all seeds
+    represents it (`Outcome.best`). Arms that lack the loss for some seed, because they diverged, are not considered.
+    Give all sides of a study the same grid; `Outcome.tuning` reports the chosen arms.
     """
     return tuple(
         Training(f"{side}, rate {rate:g}", preset, {**settings, "train.lr": rate}, side=side)
@@ -100,16 +99,16 @@ def tuned(
 
 @dataclass(frozen=True)
 class Published:
-    """A number of a lecture, and within which tolerance it counts as reproduced.
+    """A number published in a lecture, and the tolerance within which it counts as reproduced.
 
     Attributes:
         arm: The label of the arm that measures it.
         value: The name of the measured value.
         published: The lecture's number.
-        tolerance: The largest distance of the mean over seeds, in the same unit.
-        section: Where it stands.
-        slip: Why the lecture's number is wrong, where it is; then this is the verdict, and both numbers are shown.
-        why: A reason to name where it is not reproduced.
+        tolerance: The largest accepted distance from the mean over seeds, in the same unit.
+        section: The lecture's section.
+        slip: Why the lecture's number is wrong, if it is; the verdict is then a slip, and both numbers are shown.
+        why: The reason to report if the number is not reproduced.
     """
 
     arm: str
@@ -123,17 +122,17 @@ class Published:
 
 @dataclass(frozen=True)
 class Claim:
-    """The claim that a value is lower for one arm than for another, judged by the differences seed by seed.
+    """The claim that a value is lower for one arm than for another, judged by the paired differences over seeds.
 
-    It holds where the 95% interval of the mean difference lies on its side of zero, is refuted where it lies on the
-    other, and is undecided where it holds zero.
+    The claim holds if the 95% interval of the mean difference lies below zero, is refuted if it lies above, and is
+    undecided if it contains zero.
 
     Attributes:
         text: The claim as a sentence.
         value: The name of the measured value.
-        lower: The label of the arm that is said to be lower, or of a side, which its best arm stands for.
-        higher: The label of the other.
-        against: The name of the other's value, where it is another one.
+        lower: The label of the arm claimed to be lower, or of a side, represented by its best arm.
+        higher: The label of the other arm or side.
+        against: The name of the other arm's value, if it is not `value`.
     """
 
     text: str
@@ -144,41 +143,41 @@ class Claim:
 
 
 class Figure(Protocol):
-    """A drawing of what was measured; `study.report.figures` has the usual ones."""
+    """A figure of the measured values; `study.report.figures` has the usual ones."""
 
     @property
     def title(self) -> str: ...
 
     def inches(self, outcome: "Outcome") -> tuple[float, float]:
-        """Width and height."""
+        """Return the width and height."""
         ...
 
     def draw(self, canvas: Any, outcome: "Outcome") -> None:
-        """Draw it on a figure of matplotlib; arms that were not measured are left out."""
+        """Draw on a matplotlib figure; arms that were not measured are left out."""
         ...
 
 
 @dataclass(frozen=True)
 class Study:
-    """A question, and all that is done to answer it.
+    """A question, and everything that is run and measured to answer it.
 
     Attributes:
-        name: A word for the command line and the folder.
+        name: One word, for the command line and the folder.
         question: One sentence.
         lecture: The section that it belongs to, such as `000, 5.2`.
-        arms: What is run or computed.
-        refuted_if: What would refute the claim, in one sentence.
-        settings: Laid over the preset of every training arm.
-        measures: Of every trained run.
-        shown: The names of the values that the table shows; all numbers, where empty.
+        arms: The trainings and probes.
+        refuted_if: The result that would refute the claim, in one sentence.
+        settings: Settings of every training arm, applied on top of its preset.
+        measures: The measures of every trained run.
+        shown: The names of the values in the table; if empty, all numbers.
         published: The lecture's numbers.
         claims: Comparisons of two arms, judged by the paired differences.
-        figures: What is drawn.
+        figures: The figures to draw.
         fairness: What the arms have in common, in one sentence.
-        meaning: What came out at full scale, in two or three sentences; empty before it was run.
-        seeds: How many seeds: 1, 2, ...
-        tuned_by: The value by which the best arm of a side is found; the lowest mean is best.
-        first_seed: The first of them, where it is another than 1.
+        meaning: The result at full scale, in two or three sentences; empty before the study was run.
+        seeds: The number of seeds.
+        tuned_by: The value that selects the best arm of a side; the lowest mean is best.
+        first_seed: The first seed; the others follow it one by one.
     """
 
     name: str
@@ -224,7 +223,7 @@ class Study:
 
     @property
     def sides(self) -> dict[str, tuple[str, ...]]:
-        """The sides whose best arm stands for them, each with the labels of its arms."""
+        """The sides of the comparison, each with the labels of its arms."""
         found: dict[str, tuple[str, ...]] = {}
         for arm in self.arms:
             if isinstance(arm, Training) and arm.side:
@@ -232,16 +231,16 @@ class Study:
         return found
 
     def arm(self, label: str) -> Arm:
-        """The arm of a label."""
+        """Return the arm with a label."""
         return next(arm for arm in self.arms if arm.label == label)
 
     def seeds_of(self, arm: Arm, seeds: int | None = None) -> range:
-        """The seeds of one of its arms; `seeds` in place of the study's own number."""
+        """Return the seeds of an arm; `seeds` replaces the study's number of seeds, but not the arm's own."""
         return range(self.first_seed, self.first_seed + (arm.seeds or seeds or self.seeds))
 
 
 def check_name(name: str) -> None:
-    """Raise ConfigError where a study's name is no name of a folder, or is taken."""
+    """Raise ConfigError if a study's name cannot name a folder, or is reserved."""
     if not name or not all(letter.isalnum() or letter in "-_" for letter in name) or not name.isascii():
         raise ConfigError(f"a study's name is made of letters, digits, - and _; got {name!r}")
     if name in RESERVED:
@@ -249,7 +248,7 @@ def check_name(name: str) -> None:
 
 
 def call_name(function: Callable[..., Any], arguments: Mapping[str, Any], name: str | None = None) -> str:
-    """A function, under another name where one is given, and its arguments: `after_prompt(prompt='To be')`."""
+    """Return a function call as text, such as `after_prompt(prompt='To be')`; `name` replaces the function's name."""
     name = function.__name__ if name is None else name
     if not arguments:
         return name
@@ -258,7 +257,7 @@ def call_name(function: Callable[..., Any], arguments: Mapping[str, Any], name: 
 
 
 def identity(function: Callable[..., Any]) -> str:
-    """A function's name, and of one of the user's own a hash of its text behind it: `count@1f09a2b4`."""
+    """Return a function's name; for the user's own functions, with a hash of the source: `count@1f09a2b4`."""
     if function.__module__.partition(".")[0] == __name__.partition(".")[0]:
         return function.__name__
     try:
@@ -269,12 +268,12 @@ def identity(function: Callable[..., Any]) -> str:
 
 
 def check_scale(scale: float) -> None:
-    """Raise UserError where a scale of the steps is none."""
+    """Raise UserError if the scale of the steps is out of range."""
     if not 0 < scale <= 1:
         raise UserError(f"scale: above 0 and up to 1, the whole study; got {scale:g}")
 
 
 def check_seeds(seeds: int | None) -> None:
-    """Raise UserError where a number of seeds is none."""
+    """Raise UserError if the number of seeds is below 1."""
     if seeds is not None and seeds < 1:
         raise UserError(f"seeds: 1 or more; got {seeds}")

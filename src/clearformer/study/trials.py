@@ -1,11 +1,11 @@
-"""The runs of a study: one arm with one seed, and the key by which it is found again.
+"""The runs of a study: one arm with one seed, and the key under which its results are stored.
 
-The key is a SHA-256 of all that decides the result: the resolved configuration, or the probe and its arguments, the
-seed, the data. How often a run is saved, and on which device it is computed, is left out. So studies share runs, and
-nothing is computed twice.
+The key is a SHA-256 of everything that determines the result: the resolved configuration, or the probe and its
+arguments, the seed, the data. How often a run is saved and the device it runs on are left out. So studies share runs,
+and nothing is computed twice.
 
-Settings that are left to their defaults are not hashed, so that one that the package gets later changes no key. Where a
-default changes, `GENERATION` is counted up (a test says so).
+Settings left at their defaults are not hashed, so that a setting added to the package later changes no key. When a
+default changes, increment `GENERATION` (a test checks this).
 """
 
 import hashlib
@@ -35,15 +35,15 @@ from clearformer.training.config import TRAIN_MAY_CHANGE, RunConfig
 from clearformer.training.store.checkpoint import MODEL, describe
 
 GENERATION = 1
-"""Counted up where the package comes to compute other results from the same settings, or where a default changes; all
-are then made again."""
+"""Incremented when the same settings come to give other results, or when a default changes; every study is then
+computed again."""
 
 DECIDES = frozenset({"max_steps", "max_seconds", "max_wall_seconds", "eval_every", "log_every"})
-"""Of the settings that a resumed run may change, those that its weights or its curves depend on."""
+"""The settings that a resumed run may change, but that its weights or curves depend on."""
 
 LEAST_STEPS = 2
-SHORT = 16  # characters of a key in names of files
-PROBE = "probe"  # the name under which the values of a probe are kept
+SHORT = 16  # hex digits of a hash in file names
+PROBE = "probe"  # the name under which the values of a probe are stored
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Trial:
     Attributes:
         arm: The arm.
         seed: The seed.
-        config: What is trained; None for a probe.
-        measures: What is measured of it; none for a probe.
-        data_keys: The hashes of data that were read, shared by the trials that are made together.
+        config: The configuration to train; None for a probe.
+        measures: The measures of the trained run; empty for a probe.
+        data_keys: A cache of the hashes of data, shared by trials that are created together.
     """
 
     arm: Arm
@@ -66,7 +66,7 @@ class Trial:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All that decides its result, but for the contents of the data; as JSON has it."""
+        """Everything that determines the result, except the contents of the data; as JSON values."""
         if self.config is not None:
             return {"generation": GENERATION, "config": deciding(self.config, whole(self.config))}
         assert isinstance(self.arm, Probe)
@@ -75,7 +75,7 @@ class Trial:
 
     @cached_property
     def settings_key(self) -> str:
-        """The first part of its key: the hash of its settings, without those that are left to their defaults."""
+        """The first part of the key: the hash of the settings, without those left at their defaults."""
         if self.config is None:
             return digest(self.settings)[:SHORT]
         chosen = deciding(self.config, explicit(self.config))
@@ -83,10 +83,10 @@ class Trial:
 
     @cached_property
     def data_key(self) -> str:
-        """The second part: the hash of its data; of a probe, which has none, 0.
+        """The second part of the key: the hash of the data; 0 for a probe, which has none.
 
         Raises:
-            ClearformerError: they cannot be read.
+            ClearformerError: the data cannot be read.
         """
         if self.config is None:
             return "0"
@@ -101,7 +101,7 @@ class Trial:
 
     @property
     def key(self) -> str:
-        """The name of its files.
+        """The name of the trial's files.
 
         Raises:
             ClearformerError: its data cannot be read.
@@ -110,47 +110,47 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Its name for people."""
+        """The name shown to users."""
         return trial_name(self.arm.label, self.seed)
 
     @property
     def call(self) -> str:
-        """The probe's function and arguments in one word."""
+        """The probe's function and arguments, as a call."""
         assert isinstance(self.arm, Probe)
         return call_name(self.arm.function, self.arm.arguments)
 
     @cached_property
     def values(self) -> frozenset[str]:
-        """The keys of what is wanted of it: of its measures, or of the probe."""
+        """The keys of the values that the trial asks for: those of its measures, or that of the probe."""
         if self.config is None:
             return frozenset({PROBE})
         return frozenset(measure.key for measure in self.measures)
 
     def with_measures(self, measures: Iterable[Measure]) -> "Trial":
-        """The same run, of which more is measured."""
+        """Return the same run with further measures."""
         by_key = {measure.key: measure for measure in (*self.measures, *measures)}
         return replace(self, measures=tuple(by_key.values()))
 
 
 def trial_name(label: str, seed: int) -> str:
-    """The name of a run for people."""
+    """Return the name of a run that is shown to users."""
     return f"{label}, seed {seed}"
 
 
 def trials(
     study: Study, scale: float = 1.0, seeds: int | None = None, device: str | None = None
 ) -> list[Trial]:
-    """The runs of a study, all arms of the first seed first.
+    """Return the runs of a study, ordered by seed.
 
     Args:
         study: The study.
-        scale: Of the steps of its trainings, above 0 and up to 1.
-        seeds: How many seeds, in place of its own number; arms that say a number keep theirs.
-        device: Where it trains, in place of what its settings say.
+        scale: The fraction of the training steps to run, above 0 and up to 1.
+        seeds: The number of seeds, in place of the study's own; arms with a number of their own keep it.
+        device: The device to train on, in place of the one in the settings.
 
     Raises:
         UserError: the scale or the number of seeds is out of range.
-        ConfigError: an arm's settings are none.
+        ConfigError: an arm's settings are invalid.
     """
     check_scale(scale)
     check_seeds(seeds)
@@ -172,10 +172,10 @@ def _what(
 
 
 def config_of(study: Study, arm: Training, seed: int, scale: float, device: str | None = None) -> RunConfig:
-    """The configuration of a training arm.
+    """Return the configuration of a training arm.
 
     Raises:
-        ConfigError: its settings are none; the study and the arm are named.
+        ConfigError: the settings are invalid; the message names the study and the arm.
     """
     chosen = {} if device is None else {"train.device": device}
     layers = [sections_of(dict(each)) for each in (study.settings, arm.settings, {"seed": seed, **chosen})]
@@ -186,7 +186,7 @@ def config_of(study: Study, arm: Training, seed: int, scale: float, device: str 
 
 
 def scaled(config: RunConfig, scale: float) -> RunConfig:
-    """A configuration with its steps, its warm-up and the steps between evaluations scaled alike."""
+    """Scale a configuration's steps, time limits, warm-up, and steps between evaluations and log lines."""
     if scale == 1:
         return config
     train = config.train
@@ -204,9 +204,9 @@ def scaled(config: RunConfig, scale: float) -> RunConfig:
 
 
 def deciding(config: RunConfig, settings: dict[str, Any]) -> dict[str, Any]:
-    """Those of a configuration's settings that decide a run's result.
+    """Return those settings of a configuration that determine a run's result.
 
-    Of files of the user's the contents count, and not their paths; of a run that it begins with its weights.
+    Paths of data files are left out: the contents are hashed elsewhere. A pretrained run counts by its weights.
     """
     decides = dict(settings)
     decides["train"] = {
@@ -221,7 +221,7 @@ def deciding(config: RunConfig, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def weights_hash(run: str) -> str:
-    """The SHA-256 of the last weights of a run.
+    """Return the SHA-256 of the latest weights of a run.
 
     Raises:
         RunError: there is no such run, or it has no weights yet.
@@ -234,6 +234,6 @@ def _is_place(name: str) -> bool:
 
 
 def digest(value: Mapping[str, Any]) -> str:
-    """The SHA-256 of JSON's values, whatever the order of their names."""
+    """Return the SHA-256 of a mapping of JSON values, whatever the order of its keys."""
     written = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(written.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Tokenisers whose work the `tokenizers` library does, and the cutting of long texts for it."""
+"""Tokenisers that the `tokenizers` library runs, and cutting long texts for it."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from clearformer.text.tokenizer import Merge, OwnTokenizer, require_unicode
 
 CHUNK_CHARS = 1 << 14
 CHUNKS_AT_ONCE = 64
-LONGEST_LEARNED = 1024  # characters of one pre-token: the time that a trainer takes grows with their square
+LONGEST_LEARNED = 1024  # characters of one pre-token: a trainer's time grows with their square
 
 LOWERCASE = {"type": "Lowercase"}
 
@@ -23,9 +23,9 @@ _UP_TO_LAST_SAFE_CUT = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 
 
 class BackendTokenizer(OwnTokenizer):
-    """A tokeniser that the `tokenizers` library runs from its own file, but for the special tokens.
+    """A tokeniser that the `tokenizers` library runs from its document.
 
-    They stay out of it: it would look for them in the text.
+    Special tokens are left out of the document, because the library would recognise them in a text.
     """
 
     def __init__(self, plain: Sequence[str], specials: Sequence[str], merges: Sequence[Merge] = ()) -> None:
@@ -37,7 +37,7 @@ class BackendTokenizer(OwnTokenizer):
         return text if self._backend.normalizer is None else self._backend.normalizer.normalize_str(text)
 
     def pre_tokens(self, text: str) -> list[str]:
-        """The pieces that no token crosses, spelled as tokens are: "the cat" gives BPE's "the", "Ġcat"."""
+        """Return the pieces that no token crosses, spelled like tokens: "the cat" gives BPE's "the", "Ġcat"."""
         require_unicode(text)
         return pre_tokens_of(self._backend, text)
 
@@ -54,10 +54,10 @@ class BackendTokenizer(OwnTokenizer):
 
 
 def encode_batches(backend: tokenizers.Tokenizer, texts: Iterable[str]) -> Iterator[np.ndarray]:
-    """The ids of each text, by few calls of the library.
+    """Yield the ids of each text, in few calls of the library.
 
-    A call for many texts uses every core, and costs more than a short text. A batch's results are small numbers before
-    the next is made: in one call for all they would take about two hundred bytes a token.
+    A call for many texts uses every core, but has an overhead greater than a short text. Results are converted to
+    small integers after each batch: in one call for all they would take about two hundred bytes per token.
     """
     texts = iter(texts)
     while batch := list(_next_batch(texts)):
@@ -66,7 +66,7 @@ def encode_batches(backend: tokenizers.Tokenizer, texts: Iterable[str]) -> Itera
 
 
 def _next_batch(texts: Iterator[str]) -> Iterator[str]:
-    """The next texts, until they are as long as chunks that are encoded at once."""
+    """Yield texts until their total length reaches that of one batch."""
     n_chars = 0
     while n_chars < CHUNKS_AT_ONCE * CHUNK_CHARS and (text := next(texts, None)) is not None:
         yield text
@@ -74,7 +74,7 @@ def _next_batch(texts: Iterator[str]) -> Iterator[str]:
 
 
 def pre_tokens_of(backend: tokenizers.Tokenizer, text: str) -> list[str]:
-    """The pieces that a backend cuts a text into before it looks up tokens."""
+    """Return the pieces into which a backend cuts a text before it looks up tokens."""
     if backend.normalizer is not None:
         text = backend.normalizer.normalize_str(text)
     return [piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if text else []
@@ -83,17 +83,17 @@ def pre_tokens_of(backend: tokenizers.Tokenizer, text: str) -> list[str]:
 def untrained(
     pre_tokenizer: dict[str, Any] | None, model: Any, normalizer: dict[str, Any] | None
 ) -> tokenizers.Tokenizer:
-    """A tokeniser of the `tokenizers` library, around a model that is not trained yet."""
+    """Return a tokeniser of the `tokenizers` library with a model that is not trained yet."""
     document = json.loads(tokenizers.Tokenizer(model).to_str())
     document |= {"pre_tokenizer": pre_tokenizer, "normalizer": normalizer}
     return tokenizers.Tokenizer.from_str(json.dumps(document))
 
 
 def count_pre_tokens(backend: tokenizers.Tokenizer, texts: Iterable[str]) -> Counter[str]:
-    """How often each pre-token stands in the texts: each is read once, and only the counts are kept.
+    """Count each pre-token of the texts; each text is read once, and only the counts are kept.
 
     Raises:
-        TokenizerError: the texts hold no character, or half of a surrogate pair.
+        TokenizerError: the texts are empty, or have half of a surrogate pair.
     """
     counts: Counter[str] = Counter()
     for piece in training_pieces(texts):
@@ -102,13 +102,13 @@ def count_pre_tokens(backend: tokenizers.Tokenizer, texts: Iterable[str]) -> Cou
 
 
 def training_pieces(texts: Iterable[str]) -> Iterator[str]:
-    """The texts in pieces that are small and whose tokens do not depend on what is around them.
+    """Yield the texts in small pieces whose tokens do not depend on their surroundings.
 
-    Only a stretch without a space that is longer than a chunk (DNA, a picture as text) is cut where it stands, again
-    and again.
+    The exceptions are pieces of more than two chunks without a safe cut, such as DNA or a picture as text: their long
+    runs are cut every `LONGEST_LEARNED` characters.
 
     Raises:
-        TokenizerError: the texts hold no character, or half of a surrogate pair.
+        TokenizerError: the texts are empty, or have half of a surrogate pair.
     """
     empty = True
     for text in texts:
@@ -121,7 +121,7 @@ def training_pieces(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _learnable(piece: str) -> Iterator[str]:
-    """A piece in parts none of whose pre-tokens is too long to learn from."""
+    """Cut a piece so that none of its pre-tokens is too long to learn from."""
     start = 0
     for found in _TOO_LONG_TO_LEARN.finditer(piece):
         yield piece[start : found.end()]
@@ -130,11 +130,11 @@ def _learnable(piece: str) -> Iterator[str]:
 
 
 def recut(chunks: Iterable[str]) -> Iterator[str]:
-    """The chunks of one text, cut anew where a cut changes no token, so that each can be encoded by itself.
+    """Cut the chunks of one text again where a cut changes no token, so that each can be encoded by itself.
 
-    A safe cut stands before a space or newline that follows something visible. No pre-token of ours goes on past
-    that place or looks back over it, so both sides come apart as they would together. Text without such a place is
-    kept together, however long.
+    A safe cut is before a space or newline that follows a visible character. None of our pre-tokens extends or looks
+    back across such a place, so both sides give the same tokens as together. Text without such a place is kept
+    together, however long.
     """
     pending: list[str] = []
     for chunk in chunks:
@@ -148,5 +148,5 @@ def recut(chunks: Iterable[str]) -> Iterator[str]:
 
 
 def chunks(text: str) -> Iterator[str]:
-    """A text in stretches of `CHUNK_CHARS`."""
+    """Cut a text every `CHUNK_CHARS` characters."""
     return (text[start : start + CHUNK_CHARS] for start in range(0, len(text), CHUNK_CHARS))

@@ -1,4 +1,4 @@
-"""How finely a tokeniser cuts a text: tokens per word and line, bytes per token, and what it does not know."""
+"""How finely a tokeniser cuts a text: tokens per word and line, bytes per token, and unknown tokens."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ class Cut:
     """Counts of the tokens that a tokeniser makes of some lines.
 
     Attributes:
-        n_lines: lines with something on them.
-        n_words: stretches without white space.
-        n_bytes: bytes of the lines in UTF-8, line ends left out.
-        n_tokens: tokens of the lines, each encoded by itself.
-        n_unknown: how many of them stand for something that the vocabulary lacks.
+        n_lines: Lines that are not blank.
+        n_words: Words, separated by white space.
+        n_bytes: Bytes of the lines in UTF-8, without line ends.
+        n_tokens: Tokens of the lines, each encoded by itself.
+        n_unknown: How many of these are the unknown token.
     """
 
     n_lines: int
@@ -29,26 +29,26 @@ class Cut:
 
     @property
     def tokens_per_word(self) -> float | None:
-        """Also called fertility; None where there is no word."""
+        """Tokens per word, also called fertility; None if there is no word."""
         return _ratio(self.n_tokens, self.n_words)
 
     @property
     def tokens_per_line(self) -> float | None:
-        """The length of a sentence to a model, where a line holds one; None where there is no line."""
+        """Tokens per line: a sentence's length, if each line is a sentence; None if there is no line."""
         return _ratio(self.n_tokens, self.n_lines)
 
     @property
     def bytes_per_token(self) -> float | None:
-        """How much text a token holds; None where there is none."""
+        """Bytes of text per token; None if there is no token."""
         return _ratio(self.n_bytes, self.n_tokens)
 
     @property
     def unknown_share(self) -> float | None:
-        """The share of tokens that are the unknown one; None where there is no token."""
+        """The fraction of unknown tokens; None if there is no token."""
         return _ratio(self.n_unknown, self.n_tokens)
 
     def to_json(self) -> dict[str, Any]:
-        """Counts and ratios, for `json.dumps`."""
+        """Return counts and ratios, for `json.dumps`."""
         return {
             "n_lines": self.n_lines,
             "n_words": self.n_words,
@@ -63,10 +63,10 @@ class Cut:
 
 
 def cut_of(tokenizer: Tokenizer, lines: Iterable[str]) -> Cut:
-    """Counts the tokens of lines; those of white space alone are left out.
+    """Count the tokens of lines, leaving out blank ones.
 
     Raises:
-        TokenizerError: a line holds what the tokeniser has no token for.
+        TokenizerError: the tokeniser lacks a character of a line.
     """
     n_lines = n_words = n_bytes = n_tokens = n_unknown = 0
     for line in lines:

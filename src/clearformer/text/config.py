@@ -1,4 +1,4 @@
-"""The section `tokenizer` of a run's settings: one of the kinds."""
+"""The section `tokenizer` of a run's settings, of one of the kinds."""
 
 from typing import Annotated
 

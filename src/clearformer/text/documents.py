@@ -1,8 +1,8 @@
-"""Somebody else's `tokenizer.json`: what is made sure of before the `tokenizers` library works with it.
+"""Checks of a foreign `tokenizer.json` before the `tokenizers` library reads it.
 
-The library is written in Rust. What it does not expect in a file ends in an error, in a panic (which in Python is a
-`BaseException`, and has written to standard error before), or in tables of whatever size the file asks for. What is
-known to end in a panic or to fill the memory is refused here.
+The library is written in Rust. Unexpected content leads to an error, to a panic (in Python a `BaseException`, raised
+after a message on standard error), or to tables of whatever size the file asks for. Content that is known to cause a
+panic or fill the memory is refused here.
 """
 
 import json
@@ -25,10 +25,10 @@ Document = Mapping[str, Any]
 
 @contextmanager
 def library_errors(message: str) -> Iterator[None]:
-    """Tells whatever the library ends in as one line: `message`, with the library's own words for `{why}`.
+    """Turn errors and panics of the library into one line: `message`, with the library's own words for `{why}`.
 
     Raises:
-        TokenizerError: it ended in an error or a panic.
+        TokenizerError: the library raised an error or panicked.
     """
     try:
         yield
@@ -36,15 +36,15 @@ def library_errors(message: str) -> Iterator[None]:
         raise
     except (
         BaseException
-    ) as error:  # it raises plain Exception for whatever is wrong, and panics are no Exception
+    ) as error:  # the library raises plain Exception for errors, and panics are no Exception
         raise TokenizerError(message.format(why=shortened(str(error)))) from None
 
 
 def open_backend(document: Document) -> tokenizers.Tokenizer:
-    """The library's tokeniser of a document, which neither cuts nor fills up what it encodes.
+    """Return the library's tokeniser of a document, without truncation and padding.
 
     Raises:
-        TokenizerError: the library cannot read it, or it asks for what ends in no error.
+        TokenizerError: the library cannot read it, or could panic or fill the memory.
     """
     if not isinstance(document, Mapping) or not isinstance(document.get("model"), Mapping):
         raise TokenizerError("JSON, but not a tokenizer; give a tokenizer.json")
@@ -69,10 +69,10 @@ def open_backend(document: Document) -> tokenizers.Tokenizer:
 
 
 def ids_of(vocab: Any) -> Mapping[str, int]:
-    """A model's tokens and their ids.
+    """Return a `vocab` after checking that it maps tokens to ids.
 
     Raises:
-        TokenizerError: it is no such thing; or an id is negative, very large, or given to two tokens.
+        TokenizerError: it does not; or an id is negative, very large, or given to two tokens.
     """
     if not isinstance(vocab, Mapping) or not all(type(token_id) is int for token_id in vocab.values()):
         raise TokenizerError("damaged: its vocab is not an object of tokens and ids")
@@ -83,10 +83,10 @@ def ids_of(vocab: Any) -> Mapping[str, int]:
 
 
 def added_tokens(document: Document) -> list[Document]:
-    """The tokens that a document has besides its model's, each an object with a content and an id.
+    """Return a document's `added_tokens` after checking that each is an object with a content and an id.
 
     Raises:
-        TokenizerError: it has something else there.
+        TokenizerError: they are not.
     """
     added = document.get("added_tokens") or []
     try:
@@ -100,10 +100,10 @@ def added_tokens(document: Document) -> list[Document]:
 
 
 def parts_of(part: Any) -> Iterator[Document]:
-    """A part of a document, or those that it is a sequence of; each is an object with a type.
+    """Yield a part of a document or, if it is a sequence, the parts in it; each is an object with a type.
 
     Raises:
-        TokenizerError: it is something else.
+        TokenizerError: a part is something else.
     """
     if part is None:
         return
@@ -119,7 +119,7 @@ def parts_of(part: Any) -> Iterator[Document]:
 
 
 def merges_of(model: Document) -> list[tuple[str, str]]:
-    """A BPE model's merges, which older files spell with a space between the two tokens.
+    """Return a BPE model's merges, which older files spell with a space between the two tokens.
 
     Raises:
         TokenizerError: they are not pairs of tokens.
@@ -140,7 +140,7 @@ def _is_pair(merge: Any) -> bool:
 def _check_merges(model: Document) -> None:
     prefix, vocab = model.get("continuing_subword_prefix") or "", model.get("vocab")
     if not isinstance(prefix, str) or not isinstance(vocab, Mapping):
-        return  # which the library refuses
+        return  # the library refuses these itself
     for left, right in merges_of(model):
         joined = f"{left}{right.removeprefix(prefix)}"
         if not right.startswith(prefix) or not {left, right, joined} <= vocab.keys():
@@ -156,7 +156,7 @@ def _check_size(token: int) -> None:
 
 
 def _check_known_marks(part: Document) -> None:
-    """Of what a template puts around a text, each token must be explained in it."""
+    """Check that a template defines every special token that it puts around a text."""
     if part["type"] != "TemplateProcessing":
         return
     sides = [part.get(side) for side in ("single", "pair")]

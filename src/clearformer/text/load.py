@@ -1,4 +1,4 @@
-"""A tokeniser from its `tokenizer.json` alone."""
+"""Loading a tokeniser from its `tokenizer.json`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,17 +21,17 @@ OF_BPE: tuple[type[OwnTokenizer], ...] = (CharTokenizer, ByteTokenizer, BPEToken
 
 
 class NotOursError(Exception):
-    """A tokeniser, but of none of our kinds: it says why."""
+    """Raised for a tokeniser of none of our kinds; the message says why."""
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """The tokeniser that a `tokenizer.json` holds; its kind follows from the steps that the file gives.
+    """Load a `tokenizer.json`; its content determines the kind.
 
-    One of a kind that is not ours is imported, and its special tokens get the roles that `tokenizer_config.json`
-    beside it names, or else those that go with their names.
+    A tokeniser of another kind than ours is imported. Its special tokens get the roles that a `tokenizer_config.json`
+    in the same folder names, or else those that fit their names.
 
     Raises:
-        TokenizerError: the file is absent, is not JSON, holds no tokeniser, or one that cannot be used.
+        TokenizerError: the file is missing, is not JSON, has no tokeniser, or has one that cannot be used.
     """
     text, document = _read(path)
     try:
@@ -171,7 +171,7 @@ def _kind_of(document: Mapping[str, Any]) -> type[OwnTokenizer]:
 
 
 def _digits_of(document: Mapping[str, Any]) -> Digits:
-    """How a document of kind bpe treats digits."""
+    """Return how a document of kind bpe treats digits."""
     return next(
         digits for digits, way in BPETokenizer.pre_tokenizers.items() if way == document.get("pre_tokenizer")
     )

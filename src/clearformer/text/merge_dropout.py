@@ -1,11 +1,11 @@
-"""BPE with merges left out at random, so that a word is read in other pieces each time (Provilkov et al. 2020).
+"""BPE dropout: merges left out at random, so that a word becomes other tokens each time (Provilkov et al. 2020).
 
-A pre-token's bytes are joined as by BPE, the earliest learned merge first, but before each merge every place where one
-could be made is left out with a probability, anew each time; a pre-token is done when no place is left. At 0 that is
-BPE itself, at 1 the bytes.
+A pre-token's bytes are joined as in BPE, the earliest learned merge first. But before each merge, every place where one
+could be made is left out with a given probability, drawn again each time; a pre-token is done when no place remains.
+With probability 0 this is BPE itself, with 1 it leaves the bytes.
 
-All pre-tokens of one length are joined at the same time: one merge each makes all that go on one shorter, so they stay
-a rectangle. The random numbers are NumPy's, for those of the `tokenizers` library take no seed.
+All pre-tokens of one length are joined together: a merge shortens each unfinished one by a token, so they remain a
+rectangular array. The random numbers are NumPy's, because the `tokenizers` library takes no seed.
 
 Shapes: N pre-tokens, W tokens in each.
 """
@@ -17,13 +17,13 @@ import numpy as np
 from clearformer.text.kinds.bpe import BPETokenizer
 
 BLOCK_TOKENS = 1 << 18  # joined at once: few enough for the processor's cache
-NO_MERGE = np.iinfo(np.int32).max  # as a rank: behind all merges
+NO_MERGE = np.iinfo(np.int32).max  # as a rank: after all merges
 
 
 class MergeTable:
-    """The merges of a tokeniser by the two tokens that they join.
+    """A tokeniser's merges, looked up by the two tokens that they join.
 
-    The rank of a merge is its place among those learned.
+    A merge's rank is its index in the order of learning.
     """
 
     def __init__(self, tokenizer: BPETokenizer) -> None:
@@ -31,32 +31,32 @@ class MergeTable:
         self._n_tokens = len(ids)
         pairs = [ids[left] * self._n_tokens + ids[right] for left, right in tokenizer.merges]
         order = np.argsort(pairs, kind="stable")
-        # One more than the merges, larger than every pair, so that every search ends at some place.
+        # A last entry larger than every pair, so that every search finds an index.
         self._pairs = np.append(np.array(pairs, np.int64)[order], self._n_tokens**2)
         self._ranks = np.append(order, NO_MERGE).astype(np.int32)
         self.joined = np.array([ids[left + right] for left, right in tokenizer.merges], np.int64)
-        """The token that each merge makes, by its rank."""
+        """The token that each merge gives, by its rank."""
 
     def ranks(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """The ranks of the merges of two tokens each, arrays of one shape; NO_MERGE where there is none."""
+        """Return the ranks of the merges of left and right tokens, elementwise; NO_MERGE where there is none."""
         wanted = left * self._n_tokens + right
         places = np.searchsorted(self._pairs, wanted)
         return np.where(self._pairs[places] == wanted, self._ranks[places], NO_MERGE)
 
 
 class MergeDropout:
-    """Texts that can be turned into tokens again and again, each time with other merges left out.
+    """Texts that are tokenised again at every draw, each time with other merges left out.
 
     Args:
-        tokenizer: Its merges are learned and stay as they are.
-        texts: What is read.
-        probability: With which a merge is left out.
+        tokenizer: The tokeniser, which is not changed.
+        texts: The texts.
+        probability: The probability that a merge is left out.
     """
 
     def __init__(self, tokenizer: BPETokenizer, texts: Iterable[str], probability: float) -> None:
         self.probability = probability
         self._table = MergeTable(tokenizer)
-        numbers: dict[str, int] = {}  # of the distinct pre-tokens, in the order of their first places
+        numbers: dict[str, int] = {}  # of the distinct pre-tokens, in the order of first occurrence
         rows = [
             [numbers.setdefault(piece, len(numbers)) for piece in tokenizer.pre_tokens(text)]
             for text in texts
@@ -71,7 +71,7 @@ class MergeDropout:
         self._starts = np.cumsum(self._sizes) - self._sizes
 
     def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens of all texts, one after the other, and where each text ends in them."""
+        """Return the tokens of all texts, concatenated, and the index at which each text ends."""
         counts = np.zeros(len(self._words), np.int64)
         pieces = []
         for places, tokens in self._joined(rng):
@@ -85,7 +85,7 @@ class MergeDropout:
         return drawn, np.append(0, ends)[np.cumsum(self._row_sizes)]
 
     def _joined(self, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Pre-tokens that became equally many tokens: their places in the texts [N], and the tokens [N W]."""
+        """Yield pre-tokens with equal numbers of tokens: their indices in the texts [N], and the tokens [N W]."""
         sizes = self._sizes[self._words]
         for size in np.unique(sizes).tolist():
             of_size = np.flatnonzero(sizes == size)
@@ -96,7 +96,7 @@ class MergeDropout:
                     yield places[done], tokens
 
     def _join(self, tokens: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Pre-tokens [N W] joined, as they are done: which of them, and the tokens that each then is."""
+        """Join pre-tokens [N W]; yields those that are done together: their rows, and their tokens."""
         rows = np.arange(len(tokens))
         ranks = self._table.ranks(tokens[:, :-1], tokens[:, 1:])
         while len(rows) and ranks.shape[1]:
@@ -117,9 +117,9 @@ class MergeDropout:
         at: np.ndarray,
         joined: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens [N W-1] after one merge in each row, of those `at` [N] and behind it, and the ranks between them.
+        """Merge the tokens at `at` [N] and `at` + 1 of each row; returns the tokens [N W-1] and the ranks between them.
 
-        `ranks` [N W-1] are those before it, `joined` [N] what the merges make.
+        `ranks` [N W-1] are those before the merge, and `joined` [N] are the tokens that the merges give.
         """
         n, width = tokens.shape
         every = np.arange(n)

@@ -1,4 +1,4 @@
-"""Text as its tokens arrive, for a terminal that is written to while a model still generates."""
+"""Decoding token by token, to show text while a model still generates."""
 
 import codecs
 
@@ -6,9 +6,9 @@ from clearformer.text.tokenizer import Tokenizer
 
 
 class StreamDecoder:
-    """Turns ids into text one at a time, holding back the bytes of a character that is not complete yet.
+    """Turns ids into text one at a time, holding back the bytes of an incomplete character.
 
-    What `push` and the last `flush` return is, put together, what `tokenizer.decode` makes of all ids at once.
+    The joined results of `push` and a final `flush` equal `tokenizer.decode` of all ids at once.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -17,12 +17,12 @@ class StreamDecoder:
         self._at_start = True
 
     def push(self, token: int) -> str:
-        """The characters that this id completes; often one or more, and none in the midst of a character."""
+        """Return the characters that this id completes; none in the middle of a character."""
         text = self._decoder.decode(self._tokenizer.token_bytes(token))
         return self._without_first_space(text)
 
     def flush(self) -> str:
-        """U+FFFD for a character left unfinished, if there is one; the decoder is then as new."""
+        """Return U+FFFD if a character is unfinished, else nothing, and reset the decoder."""
         rest = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         rest = self._without_first_space(rest)

@@ -1,4 +1,4 @@
-"""The interface of every tokeniser: text to ids and back, special tokens, one file that holds it all.
+"""The interface of every tokeniser: text to ids and back, special tokens, and saving to one file.
 
 Lecture 000, section 2 (vocabularies, <bos> and <eos>), lecture 001, "Tokenisation" (encode and decode) and
 lecture 004, section 4.1.
@@ -25,7 +25,7 @@ UNK = "<unk>"
 PAD = "<pad>"
 END_OF_TEXT = "<|endoftext|>"  # GPT-2's one special token: the end of a document and the start of the next
 
-# An encoder's, as BERT calls them: the text stands between [CLS] and [SEP].
+# An encoder's special tokens, named as in BERT; a text is wrapped in [CLS] and [SEP].
 BERT_PAD = "[PAD]"
 BERT_CLS = "[CLS]"
 BERT_SEP = "[SEP]"
@@ -38,7 +38,7 @@ SPECIALS_BY_FAMILY = {
     "encoder-decoder": (PAD, BOS, EOS),
 }
 
-# What a special token is for, and the names it goes by, the first found winning.
+# The roles of special tokens, and the usual names of each; the first name found wins.
 ROLES = {
     "pad": (PAD, BERT_PAD),
     "bos": (BOS, BERT_CLS, END_OF_TEXT),
@@ -47,24 +47,24 @@ ROLES = {
     "mask": (BERT_MASK,),
 }
 
-# Sorts of characters at the edges of a token: two of one sort may stand in one word, or a part of a character with
-# any; white space and special tokens (ALONE) with nothing.
+# Classes of the characters at a token's edges. Neighbours of one class may belong to one word; part of a character
+# (PARTIAL) joins any class, and white space and special tokens (ALONE) join none.
 WORD, PUNCTUATION, PARTIAL, ALONE = range(4)
-REPLACEMENT = "\ufffd"  # what bytes that are no whole character are read as
+REPLACEMENT = "\ufffd"  # the decoding of bytes that are no whole character
 
 MOST_TOKENS = (
     1 << 22
-)  # several times the largest vocabulary there is; the library makes room for all that are asked for
-SPECIALS_NAMED = 7  # where a tokeniser is described; some have hundreds
+)  # several times the largest known vocabulary; the library allocates memory for as many as a file asks for
+SPECIALS_NAMED = 7  # in a tokeniser's description; some have hundreds
 
 Merge = tuple[str, str]
 
 
 def specials_of(family: str) -> tuple[str, ...]:
-    """The special tokens that a family of models cannot do without, in the order of their ids.
+    """Return the special tokens that a family of models needs, in the order of their ids.
 
-    A decoder takes those that the tokeniser's own settings ask for. One for the unknown is not among them: a kind
-    of tokeniser that needs it adds it.
+    A decoder needs none; the tokeniser's settings may ask for some. The unknown token is not included: a kind of
+    tokeniser that needs it adds it.
 
     Raises:
         TokenizerError: there is no such family.
@@ -76,10 +76,10 @@ def specials_of(family: str) -> tuple[str, ...]:
 
 
 class UnknownCharacterError(TokenizerError):
-    """A character of a text that the vocabulary lacks.
+    """Raised for a character that the vocabulary lacks.
 
     Attributes:
-        index: its place in the text that was to be encoded, from 0.
+        index: Its index in the text that was to be encoded.
     """
 
     def __init__(self, text: str, index: int, why: str) -> None:
@@ -88,16 +88,16 @@ class UnknownCharacterError(TokenizerError):
         super().__init__(f"{self._character} at {place(text, index)} {why}")
 
     def at(self, where: str) -> TokenizerError:
-        """The same, with the place of the character in the file which the text was taken from."""
+        """Return the same error with `where`, the character's place in the file that the text is from."""
         return TokenizerError(f"{where}: {self._character} {self._why}")
 
     def within(self, where: str) -> TokenizerError:
-        """The same, with the place of the whole text, such as a line of a file."""
+        """Return the same error with `where`, the place of the whole text, such as a line of a file."""
         return TokenizerError(f"{where}: {self._character}, character {self.index + 1:,} of it, {self._why}")
 
 
 def located(error: TokenizerError, where: str) -> TokenizerError:
-    """An error in a text that was taken from somewhere, such as a line of a file, with that place before it."""
+    """Return the error prefixed with the place of its text, such as a line of a file."""
     if isinstance(error, UnknownCharacterError):
         return error.within(where)
     return TokenizerError(f"{where}: {error}")
@@ -106,10 +106,10 @@ def located(error: TokenizerError, where: str) -> TokenizerError:
 def encode_located(
     tokenizer: "Tokenizer", texts: Sequence[str], where: Callable[[int], str]
 ) -> list[np.ndarray]:
-    """The ids of each of some texts; `where` says from which place the n-th was taken.
+    """Return the ids of each text; `where` returns the place of the n-th, for error messages.
 
     Raises:
-        TokenizerError: as for `Tokenizer.encode`, with the place of the first such text before it.
+        TokenizerError: as for `Tokenizer.encode`, prefixed with the place of the first such text.
     """
     try:
         return tokenizer.encode_each(texts)
@@ -123,23 +123,22 @@ def encode_located(
 
 
 class Tokenizer(ABC):
-    """A fixed vocabulary of tokens, each with an id, the bytes it stands for, and a spelling in `tokenizer.json`.
+    """A fixed vocabulary of tokens, each with an id, its bytes, and its spelling in `tokenizer.json`.
 
-    Special tokens are never found in a text: one that contains the characters "<bos>" is encoded as those
-    characters.
+    Special tokens are never recognised in a text: the characters "<bos>" are encoded as characters.
     """
 
     kind: ClassVar[str]
     lossless: bool = True
-    """Whether every text that the vocabulary covers comes back from its ids as it was."""
+    """Whether `decode` restores every text that the vocabulary covers exactly."""
     opens_with_space: bool = False
-    """Whether the first token of a text may stand for a space that the text does not have; `decode` drops it."""
+    """Whether a text's first token may begin with a space that the text does not have; `decode` drops it."""
     merges: tuple[Merge, ...] = ()
 
     def __init__(
         self, spellings: Sequence[str], special_ids: Mapping[str, int], roles: Mapping[str, int]
     ) -> None:
-        """All spellings by id, the ids of special tokens by name, and of `ROLES` those that there are."""
+        """Take all spellings by id, the ids of special tokens by name, and the ids of the `ROLES` that are filled."""
         self.spellings = tuple(spellings)
         self.specials = tuple(special_ids)
         self._special_ids = dict(special_ids)
@@ -152,28 +151,28 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _bytes_of(self, spelling: str) -> bytes:
-        """The bytes that a plain token stands for."""
+        """Return the bytes of a token that is not special."""
 
     @abstractmethod
     def _encode(self, text: str) -> np.ndarray:
-        """The ids of a text that is known to be valid Unicode, as int32."""
+        """Return the ids of a text that is valid Unicode, as int32."""
 
     @abstractmethod
     def to_json(self) -> str:
-        """The whole tokeniser in the `tokenizer.json` layout of the `tokenizers` library.
+        """Return the whole tokeniser in the `tokenizer.json` format of the `tokenizers` library.
 
-        `tokenizers.Tokenizer.from_file` reads it and gives the same ids. It finds special tokens in texts unless
-        told not to by its `encode_special_tokens = True`; ours never does.
+        `tokenizers.Tokenizer.from_file` reads it and gives the same ids, if its `encode_special_tokens` is set to
+        True; by default it recognises special tokens in texts, which ours never does.
         """
 
     @property
     def vocab_size(self) -> int:
-        """The number of tokens, special ones included: ids run from 0 to one less."""
+        """The number of tokens, special ones included."""
         return len(self.spellings)
 
     @property
     def pad_id(self) -> int | None:
-        """The id that fills a row up to the length of the longest, if there is one."""
+        """The id of the padding token, if there is one."""
         return self._roles.get("pad")
 
     @property
@@ -183,7 +182,7 @@ class Tokenizer(ABC):
 
     @property
     def before_source(self) -> tuple[int, ...]:
-        """The ids that stand before a text which an encoder-decoder reads: none, but in some imported vocabularies."""
+        """The ids before an encoder-decoder's source text: none, except in some imported tokenisers."""
         return ()
 
     @property
@@ -193,67 +192,67 @@ class Tokenizer(ABC):
 
     @property
     def unk_id(self) -> int | None:
-        """The id that stands for what the vocabulary lacks, if there is one."""
+        """The id of the unknown token, if there is one."""
         return self._roles.get("unk")
 
     @property
     def mask_id(self) -> int | None:
-        """The id that hides a token which a masked language model has to predict, if there is one."""
+        """The id of the mask token, which hides a token from a masked language model, if there is one."""
         return self._roles.get("mask")
 
     def normalized(self, text: str) -> str:
-        """The text that `decode` returns for an encoded text: the same text where `lossless`.
+        """Return the text that `decode` makes of an encoded text; if `lossless`, the same text.
 
         Raises:
-            TokenizerError: the text holds half of a surrogate pair.
+            TokenizerError: the text has half of a surrogate pair.
         """
         require_unicode(text)
         return text
 
     def encode(self, text: str) -> np.ndarray:
-        """The ids of a text, int32 [T]; neither <bos> nor <eos> is added (see `wrap`).
+        """Return the ids of a text, int32 [T]; neither <bos> nor <eos> is added (see `wrap`).
 
         Raises:
-            TokenizerError: a character lies outside the vocabulary, or the text holds half of a surrogate pair.
+            TokenizerError: the vocabulary lacks a character, or the text has half of a surrogate pair.
         """
         require_unicode(text)
         return self._encode(text)
 
     def encode_each(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The ids of each of some texts, as `encode` gives them; sooner, where they are many and short.
+        """Return the ids of each text, as `encode` does, but faster for many short ones.
 
         Raises:
-            TokenizerError: as for `encode`, of one of the texts.
+            TokenizerError: as for `encode`, for one of the texts.
         """
         return [self.encode(text) for text in texts]
 
     def decode(self, ids: ArrayLike) -> str:
-        """The text of some ids; special tokens stand for nothing.
+        """Return the text of some ids; special tokens are left out.
 
-        Bytes that are no valid UTF-8 (a character cut in two, or never finished) become U+FFFD.
+        Bytes that are not valid UTF-8 (part of a character) become U+FFFD.
 
         Raises:
-            TokenizerError: an id lies outside the vocabulary.
+            TokenizerError: an id is outside the vocabulary.
         """
         tokens = self._checked(ids).tolist()
         text = b"".join([self._bytes[token] for token in tokens]).decode("utf-8", errors="replace")
         return text.removeprefix(" ") if self.opens_with_space else text
 
     def token_bytes(self, token: int) -> bytes:
-        """The UTF-8 bytes that one id stands for; none for a special token."""
+        """Return the UTF-8 bytes of one token; none for a special token."""
         return self._bytes[self._checked([token])[0]]
 
     def token_label(self, token: int) -> str:
-        """One token as a person can read it on one line: " the", "\\n" for a newline, "<bos>".
+        """Return one token in readable form on one line: " the", "\\n" for a newline, "<bos>".
 
-        Bytes that are not a whole character show as "\\xe2"; a combining mark stands on a dotted circle.
+        Bytes that are not a whole character appear as "\\xe2"; a combining mark gets a dotted circle.
         """
         if token in self._specials_by_id:
             return self._specials_by_id[token]
         return readable(self.token_bytes(token).decode("utf-8", errors="backslashreplace"))
 
     def id_of(self, token_text: str) -> int | None:
-        """The id of the token that is exactly this text, or of the special token of this name; None if none is."""
+        """Return the id of the token with exactly this text or of the special token with this name, or None."""
         if token_text in self._special_ids:
             return self._special_ids[token_text]
         return self._ids.get(token_text.encode("utf-8", errors="surrogatepass")) if token_text else None
@@ -264,13 +263,13 @@ class Tokenizer(ABC):
         return {raw: token for token, raw in last_to_first if token not in self._specials_by_id}
 
     def starts_word(self, ids: ArrayLike) -> np.ndarray:
-        """For each id of one text, in order, whether a word begins with it, bool [T].
+        """Return for each id of one text whether a word begins with it, bool [T].
 
-        White space begins a word and so does what follows it; a run of punctuation is a word of its own, and so
-        is a special token. A part of a character goes on with what it stands behind.
+        A word begins at white space and after it; a run of punctuation is a word of its own, and so is a special
+        token. A token that starts with part of a character continues the word before it.
 
         Raises:
-            TokenizerError: an id lies outside the vocabulary.
+            TokenizerError: an id is outside the vocabulary.
         """
         tokens = self._checked(ids)
         first, last = self._edges
@@ -282,7 +281,7 @@ class Tokenizer(ABC):
 
     @cached_property
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of what sort the first and the last character of every token are, int8 [V]."""
+        """The classes of every token's first and last character, int8 [V] each."""
         edges = np.full((2, self.vocab_size), ALONE, dtype=np.int8)
         for token, raw in enumerate(self._bytes):
             if token not in self._specials_by_id:
@@ -291,26 +290,26 @@ class Tokenizer(ABC):
 
     @cached_property
     def marks(self) -> tuple[np.ndarray, np.ndarray]:
-        """The ids that `wrap` puts before and behind a document, int32: <bos> and <eos> where the tokeniser has them.
+        """The ids that `wrap` puts before and after a document, int32: <bos> and <eos> if the tokeniser has them.
 
-        Where one token is both (GPT-2's <|endoftext|>) it goes behind only, so that it stands once between two
-        documents, as GPT-2 was trained.
+        If one token is both (GPT-2's <|endoftext|>), it is put after the document only, so that it occurs once between
+        two documents, as in GPT-2's training.
         """
         before = [self.bos_id] if self.bos_id is not None and self.bos_id != self.eos_id else []
         behind = [self.eos_id] if self.eos_id is not None else []
         return np.asarray(before, dtype=np.int32), np.asarray(behind, dtype=np.int32)
 
     def wrap(self, ids: ArrayLike) -> np.ndarray:
-        """The ids of one document between its `marks`: <bos> ... <eos>, or an encoder's [CLS] ... [SEP]."""
+        """Return the ids of one document between its `marks`: <bos> ... <eos>, or an encoder's [CLS] ... [SEP]."""
         before, behind = self.marks
         return np.concatenate([before, self._checked(ids).astype(np.int32), behind])
 
     def fingerprint(self) -> str:
-        """The SHA-256 of `to_json`, which is that of the saved file too, in hexadecimal."""
+        """Return the SHA-256 of `to_json`, and so of the saved file, in hexadecimal."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def save(self, path: Path) -> None:
-        """Writes `to_json` to a file, making its folder; what stood there is replaced whole or not at all.
+        """Write `to_json` to a file atomically, creating its folder.
 
         Raises:
             DiskError: the file cannot be written.
@@ -322,7 +321,7 @@ class Tokenizer(ABC):
         return f"{type(self).__name__}({self.vocab_size:,} tokens{specials})"
 
     def named_specials(self, separator: str = " ") -> str:
-        """The names of the special tokens, the first of them where there are many."""
+        """Return the names of the special tokens, cut short if there are many."""
         first, n_more = self.specials[:SPECIALS_NAMED], len(self.specials) - SPECIALS_NAMED
         return separator.join(first) + (f" and {n_more:,} more" if n_more > 0 else "")
 
@@ -342,17 +341,17 @@ class Tokenizer(ABC):
 
 
 class OwnTokenizer(Tokenizer):
-    """A tokeniser that clearformer made, and whose file it writes.
+    """A tokeniser made by clearformer, which writes its `tokenizer.json`.
 
-    The ids of the special tokens come after all others, so that asking for <bos> moves no other id.
+    The ids of the special tokens come after all others, so that asking for <bos> changes no other id.
     """
 
     pre_tokenizer: dict[str, Any] | None
-    """How `tokenizers` cuts a text before looking up tokens, in the words of `tokenizer.json`."""
+    """The `pre_tokenizer` of `tokenizer.json`, which cuts a text before tokens are looked up."""
     decoder: ClassVar[dict[str, Any]]
-    """How `tokenizers` puts the tokens' spellings together again, in the words of `tokenizer.json`."""
+    """The `decoder` of `tokenizer.json`, which joins the tokens' spellings."""
     normalizer: dict[str, Any] | None = None
-    """The normaliser of `tokenizers`, in the words of `tokenizer.json`."""
+    """The `normalizer` of `tokenizer.json`."""
 
     def __init__(self, plain: Sequence[str], specials: Sequence[str], merges: Sequence[Merge] = ()) -> None:
         check_specials(plain, specials)
@@ -365,7 +364,7 @@ class OwnTokenizer(Tokenizer):
         return json.dumps(self.document(), ensure_ascii=False, indent=2) + "\n"
 
     def document(self) -> dict[str, Any]:
-        """The object that `to_json` writes."""
+        """Return the object that `to_json` writes."""
         added = [
             {
                 "id": token,
@@ -406,7 +405,7 @@ class OwnTokenizer(Tokenizer):
 
 
 def check_specials(plain: Sequence[str], specials: Sequence[str]) -> None:
-    """Raise TokenizerError where a special token has a name that it cannot have."""
+    """Raise TokenizerError unless the names of the special tokens are printable and unique."""
     if unfit := [name for name in specials if not name or not name.isprintable()]:
         raise TokenizerError(f"a special token cannot be called {unfit[0]!r}: its name must be printable")
     if twice := [name for name in specials if specials.count(name) > 1] or set(plain) & set(specials):
@@ -416,7 +415,7 @@ def check_specials(plain: Sequence[str], specials: Sequence[str]) -> None:
 
 
 def roles_of(special_ids: Mapping[str, int]) -> dict[str, int]:
-    """The ids of `ROLES`, found by the names of special tokens."""
+    """Return the ids of `ROLES`, found by the names of special tokens."""
     found = {
         role: [special_ids[name] for name in names if name in special_ids] for role, names in ROLES.items()
     }
@@ -424,13 +423,13 @@ def roles_of(special_ids: Mapping[str, int]) -> dict[str, int]:
 
 
 def readable(text: str) -> str:
-    """A token's text on one line, with nothing in it that cannot be seen."""
+    """Return a token's text on one line, with invisible characters escaped."""
     visible = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return f"◌{visible}" if unicodedata.category(visible[:1] or " ").startswith("M") else visible
 
 
 def edge_sorts(raw: bytes) -> tuple[int, int]:
-    """Of what sort the first and the last character of a token's bytes are."""
+    """Return the classes of the first and last character of a token's bytes."""
     text = raw.decode("utf-8", errors="replace")
     return (_sort_of(text[0]), _sort_of(text[-1])) if text else (PARTIAL, PARTIAL)
 
@@ -444,11 +443,11 @@ def _sort_of(character: str) -> int:
 
 
 def require_unicode(text: str) -> None:
-    """Refuses what no UTF-8 file can hold: half of a surrogate pair.
+    """Check that a text can be encoded as UTF-8.
 
     Raises:
-        TokenizerError: with the half's code point, line and column.
-        TypeError: `text` is no string.
+        TokenizerError: it has half of a surrogate pair; the message gives code point, line and column.
+        TypeError: `text` is not a string.
     """
     if not isinstance(text, str):
         raise TypeError(f"a tokenizer takes a str; got {type(text).__name__}: decode bytes as UTF-8 first")
@@ -462,28 +461,28 @@ def require_unicode(text: str) -> None:
 
 
 def place(text: str, index: int) -> str:
-    """Where a character of a text stands, as an editor counts: "line 3, column 7"."""
+    """Return the place of a character, counted as in an editor: "line 3, column 7"."""
     line_start = text.rfind("\n", 0, index) + 1
     return f"line {text.count(chr(10), 0, index) + 1}, column {index - line_start + 1}"
 
 
 def code_points(text: str) -> np.ndarray:
-    """The code point of every character of a text that is valid Unicode, uint32 [T]."""
+    """Return the code points of a text that is valid Unicode, uint32 [T]."""
     return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
 
 
 def wanted_specials(
     specials: Sequence[str] = (), *, bos: bool = False, eos: bool = False, unk: bool = False
 ) -> list[str]:
-    """The names of the special tokens that were asked for, each once, in the order of their ids.
+    """Return the names of the special tokens that are asked for, without duplicates, in the order of their ids.
 
-    `specials` are the names that a family of models needs; the switches ask for the roles on top of them, by the
-    name that goes with the others (an encoder's <unk> is [UNK]).
+    `specials` are the names that a family of models needs; the flags add roles, under names that match the others
+    (an encoder's <unk> is [UNK]).
     """
     asked = ((BOS, bos), (EOS, eos), (name_of_unknown(specials), unk))
     return list(dict.fromkeys([*specials, *(name for name, wanted in asked if wanted)]))
 
 
 def name_of_unknown(specials: Sequence[str]) -> str:
-    """The name of the token for unknown characters, beside these special tokens."""
+    """Return the name of the unknown token that matches these special tokens."""
     return BERT_UNK if BERT_CLS in specials else UNK

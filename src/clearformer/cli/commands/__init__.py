@@ -1,1 +1,1 @@
-"""The commands, one file each, imported only when called."""
+"""The commands, one file each; each is imported only when it is called."""

@@ -1,4 +1,4 @@
-"""`clearformer bench`: side by side with what people use today, in turn on this machine."""
+"""`clearformer bench`: speed compared with other packages, measured alternately on this machine."""
 
 import json
 from pathlib import Path
@@ -48,10 +48,10 @@ def train(
     steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps in each measurement.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Tokens a second of training.
+    """Compare training speed, in tokens per second.
 
-    Against nanogpt=FOLDER, transformers and litgpt. Each side takes the same batches' worth of tokens: batch, forward,
-    backward, clipping, optimiser. What the run leaves open (train.dtype, train.compile) is decided as train decides it.
+    The peers are nanogpt=FOLDER, transformers and litgpt. Every side's step has as many tokens: batch, forward,
+    backward, clipping, optimiser. Settings left open (train.dtype, train.compile) are resolved as train resolves them.
     """
     with importing():
         from clearformer.bench.training import bench_training
@@ -92,11 +92,11 @@ def generate(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Tokens a second of greedy generation.
+    """Compare the speed of greedy generation, in tokens per second.
 
-    Against transformers' generate with its cache, and llama_cpp. All have the same weights wherever they have the
-    architecture; whether the tokens are the same is printed. llama.cpp has float16 where the others have bfloat16, and
-    one stream alone.
+    The peers are transformers (its generate with the cache) and llama_cpp. A peer that has the architecture gets the
+    same weights, and the output says whether the tokens agree. llama.cpp uses float16 where the others use bfloat16,
+    and takes part with one stream only.
     """
     with importing():
         from clearformer.bench.generation import bench_generation
@@ -118,9 +118,9 @@ def load(
     rounds: Rounds = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Seconds to open a model, and to a first token.
+    """Compare the seconds to load a model, and to the first token.
 
-    Against transformers: from the call to the model, and from a command's start to its first token.
+    The peer is transformers. Measures the call that loads the model, and a whole command up to its first token.
     """
     with importing():
         from clearformer.bench.loading import bench_loading
@@ -142,9 +142,9 @@ def tokenize(
     rounds: Rounds = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Megabytes a second of byte-level BPE.
+    """Compare the speed of byte-level BPE, in megabytes per second.
 
-    Encoding, decoding and learning, against tokenizers and tiktoken.
+    Measures encoding, decoding and training; the peers are tokenizers and tiktoken.
     """
     with importing():
         from clearformer.bench.tokenizing import bench_tokenizing
@@ -160,14 +160,14 @@ def tokenize(
     )
 
 
-# --- what is measured -------------------------------------------------------------------------------------
+# --- input ------------------------------------------------------------------------------------------------
 
 
 def decoder_of(arguments: list[str]) -> Any:
-    """A run's model, or that of a preset and its changes with random weights.
+    """Return a run's model, or the model of a preset and settings with random weights.
 
     Raises:
-        UserError: it is neither, or no decoder; or a run was to be changed.
+        UserError: there is no such run, the model is not a decoder, or settings are given with a run.
     """
     from clearformer.errors import UserError
     from clearformer.model import Decoder, build
@@ -187,14 +187,14 @@ def decoder_of(arguments: list[str]) -> Any:
 
 
 def with_vocabulary(run: "RunConfig") -> "RunConfig":
-    """A preset whose model has as many tokens as its tokeniser is likely to find."""
+    """Set the model's vocabulary size, if it is open, to the one its tokeniser is likely to have."""
     from clearformer.training.planning.run_plan import expected_vocabulary
 
     return run.replace(model=run.model.replace(vocab_size=run.model.vocab_size or expected_vocabulary(run)))
 
 
 def text_of(file: Path | None) -> str:
-    """A file's text, or the built-in one.
+    """Return a file's text, or the built-in text.
 
     Raises:
         DataError: it cannot be read.
@@ -206,25 +206,25 @@ def text_of(file: Path | None) -> str:
 
 
 def limits_of(device: Any) -> "Limits":
-    """The machine's limits; measuring them takes some seconds."""
+    """Measure the machine's limits, which takes some seconds."""
     from clearformer.bench.machine import measure_limits
 
     typer.echo("measuring what the machine can do at most", err=True)
     return measure_limits(device)
 
 
-# --- what is printed --------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------
 
 
 def print_figure(name: str, figure: float) -> None:
-    """Print a figure as soon as it is measured, on standard error."""
+    """Print a figure on standard error as soon as it is measured."""
     typer.echo(f"  {name}: {figure:,.4g}", err=True)
 
 
 def report(
     subject: str, comparisons: "list[Comparison]", limits: "Limits", device: str, as_json: bool
 ) -> None:
-    """Print the comparisons and the machine, for a person or a program."""
+    """Print the machine and the comparisons, as text or as JSON."""
     from clearformer.bench.machine import describe
     from clearformer.device import resolve_device
 
@@ -237,7 +237,7 @@ def report(
 
 
 def machine_line(machine: dict[str, Any]) -> str:
-    """The machine and its limits in two lines."""
+    """Format the machine and its limits in two lines."""
     limits = machine["limits"]
     return (
         f"{machine['processor']}, {count(machine['threads'], 'thread')}, {machine['device']}, "
@@ -248,7 +248,7 @@ def machine_line(machine: dict[str, Any]) -> str:
 
 
 def as_text(comparison: "Comparison") -> str:
-    """One comparison as a table, then its other figures and the absent peers."""
+    """Format one comparison: a table, then its other figures and the absent peers."""
     rows = [
         (side.name, *map(readable_number, (side.median, min(side.values), max(side.values))), times)
         for side in comparison.sides
@@ -270,7 +270,7 @@ def as_text(comparison: "Comparison") -> str:
 
 
 def format_fact(name: str, value: Any) -> str:
-    """A figure as text."""
+    """Format one figure."""
     if value is None:
         return "unknown (this device's peak is not in the table)"
     if name.startswith("of_") or name == "mfu":

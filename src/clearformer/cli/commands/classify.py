@@ -1,4 +1,4 @@
-"""`clearformer classify`: of which class is each line."""
+"""`clearformer classify`: the class of each line."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
@@ -40,9 +40,9 @@ def command(
         bool, typer.Option("--json", help="Print one JSON object, with the probabilities of all classes.")
     ] = False,
 ) -> None:
-    """Tell the class of each line of a file or of standard input.
+    """Classify each line of a file or of standard input.
 
-    One line out for one line in, the empty line included: the likeliest label, a tab, its probability.
+    Prints one line for each line read: the likeliest label, a tab, its probability. An empty line stays empty.
     """
     with importing():
         from clearformer.evaluation.classes.scores import classify
@@ -67,14 +67,14 @@ def command(
 
 
 def check_classifies(config: "RunConfig", run: str) -> None:
-    """Raise UserError where a run does not classify; say what it does, and by which command."""
+    """Raise UserError if a run does not classify; the message names the command that fits the run."""
     objective = config.train.objective
     if not objective.predicts_classes:
         raise UserError(f"{run} does not classify; it {objective.activity}{objective.usage.format(run=run)}")
 
 
 def as_line(prediction: "Prediction") -> str:
-    """A prediction on one line; that of an empty text is empty."""
+    """Format a prediction on one line; the line of an empty text is empty."""
     if not prediction.label:
         return ""
     return f"{' '.join(prediction.label.split())}\t{prediction.probability:.4f}"

@@ -1,4 +1,4 @@
-"""`clearformer compare`: runs beside each other."""
+"""`clearformer compare`: several runs side by side."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,7 @@ app = typer.Typer(add_completion=False)
 def compare(runs: Runs, as_json: AsJson = False) -> None:
     """Compare runs: the settings that differ, parameters, losses with intervals, paired differences.
 
-    Runs that differ in the seed alone are taken together; differences are taken seed by seed.
+    Runs that differ only in their seed form one group; differences between groups are paired by seed.
     """
     with importing():
         from clearformer.study.everyday import comparison
@@ -32,7 +32,7 @@ def compare(runs: Runs, as_json: AsJson = False) -> None:
 
 
 def as_text(found: "Comparison") -> str:
-    """A comparison for a person to read."""
+    """Format a comparison as text."""
     from clearformer.study.everyday.sweep import short_names
 
     short = list(short_names(dict.fromkeys(found.differ)).values())
@@ -46,7 +46,7 @@ def as_text(found: "Comparison") -> str:
 
 
 def row(group: "Group", differ: list[str]) -> tuple[str, ...]:
-    """A group as a row."""
+    """Format a group as a row of the table."""
     from clearformer.cli.views.study import interval
     from clearformer.study.everyday.sweep import written
 
@@ -65,7 +65,7 @@ def row(group: "Group", differ: list[str]) -> tuple[str, ...]:
 
 
 def line(difference: "Difference") -> str:
-    """A difference as a sentence."""
+    """Format a difference as a sentence."""
     value = {"train_loss": "training loss", "val_loss": "held-out loss"}[difference.value]
     found = difference.difference
     head = f"{value}, {difference.group} less {difference.less}: {found.mean:+.4g}"

@@ -1,4 +1,4 @@
-"""`clearformer data`: what data there are, data as tokens, and a look at what was made."""
+"""`clearformer data`: list the built-in data, prepare data as tokens, and inspect prepared data."""
 
 import json
 import sys
@@ -47,7 +47,7 @@ Overrides = Annotated[
 
 @app.command("list")
 def list_command(as_json: AsJson = False) -> None:
-    """Show the built-in data by kind, and where they are on this machine."""
+    """List the built-in data by kind, and where they are on this machine."""
     from clearformer.data import BUILT_IN_BY_KIND
 
     if as_json:
@@ -72,7 +72,7 @@ def list_command(as_json: AsJson = False) -> None:
 
 @app.command("prepare")
 def prepare_command(overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Turn data into tokens in the cache, or check those that are there."""
+    """Tokenise data into the cache, or check what the cache holds."""
     view = _prepared(overrides, check=True)
     if as_json:
         typer.echo(json.dumps(view.summary()))
@@ -82,7 +82,7 @@ def prepare_command(overrides: Overrides = None, as_json: AsJson = False) -> Non
 
 @app.command("inspect")
 def inspect_command(overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Show the splits, how each begins, examples with their tokens, checksums."""
+    """Show the splits and examples with tokens; verify checksums."""
     view = _prepared(overrides, check=False)
     try:
         n_checked = view.check()
@@ -111,7 +111,7 @@ def _prepared(overrides: list[str] | None, check: bool) -> "DatasetView":
 
 @contextmanager
 def _progress_bar() -> Iterator["Progress"]:
-    """A bar on standard error, where someone looks; it goes when the work is done."""
+    """Show a progress bar on standard error if it is a terminal, and remove it when the work is done."""
     from rich.console import Console
     from rich.progress import Progress as RichProgress
 

@@ -1,4 +1,4 @@
-"""`clearformer eval`: measure a run on a whole split, or on other data of the kind that it was trained on."""
+"""`clearformer eval`: measure a run on a whole split, or on other data of the kind it was trained on."""
 
 import json
 from pathlib import Path
@@ -79,15 +79,15 @@ def command(
     dtype: Dtype = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a run on a whole split of its data.
+    """Measure a run on a whole split of its data, or on other data.
 
-    Of a text: loss, perplexity, bits per token, character and byte. Every token is predicted from at least context -
-    stride tokens before it: a smaller stride is slower, and gives a lower loss. Compare models at the same context and
-    stride.
+    Language model: loss, perplexity, bits per token, character and byte. Every token is predicted from at least
+    context - stride tokens before it: a smaller stride is slower and gives a lower loss. Compare models at the same
+    context and stride.
 
-    Of pairs: loss, perplexity and accuracy of the tokens of given translations; BLEU, chrF and exact match of the
-    model's own. Of masked tokens: loss, perplexity and accuracy. Of labelled texts: accuracy, macro-F1 and what is
-    taken for what, beside a baseline of TF-IDF and logistic regression.
+    Translation: loss, perplexity and accuracy on the tokens of the given translations; BLEU, chrF and exact match of
+    the model's own. Masked tokens: loss, perplexity and accuracy. Classification: accuracy, macro-F1 and the confusion
+    matrix, next to a baseline of TF-IDF and logistic regression.
     """
     with importing():
         from clearformer.cli.views.evaluation import evaluation_text
@@ -106,7 +106,7 @@ def command(
     if figure is not None:
         check_known_format(figure)
     trained = open_run(run, checkpoint, device, average)
-    keep_freed_memory()  # batch after batch takes as much
+    keep_freed_memory()  # every batch takes about as much
     its_options = EvaluationOptions(dtype_of(trained, dtype), context, stride, beams, unseen)
     report = evaluate_run(trained, choice, its_options, spelled)
     typer.echo(json.dumps(report.values) if as_json else evaluation_text(report))

@@ -1,4 +1,4 @@
-"""`clearformer export`: write a run as others load it."""
+"""`clearformer export`: write a run in the format of transformers or llama.cpp."""
 
 from typing import Annotated
 
@@ -22,10 +22,10 @@ def command(
         ),
     ] = "float32",
 ) -> None:
-    """Write a run as a folder that transformers loads, with no code of ours: model, tokenizer and model card.
+    """Write a run as a folder that transformers loads without our code: model, tokenizer and model card.
 
-    A name that ends in .gguf becomes one file for llama.cpp (GPT-2, Llama and Qwen3, with byte-level BPE). Where the
-    model is no architecture of theirs, the settings that differ from the nearest are named.
+    A name that ends in .gguf makes one file for llama.cpp (GPT-2, Llama and Qwen3, with byte-level BPE). If the target
+    has no such architecture, the error names the settings that differ from the nearest one.
     """
     check_not_empty("RUN", [run])
     check_not_empty("DIR", [target])

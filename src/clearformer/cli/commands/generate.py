@@ -101,7 +101,7 @@ def command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Continue a prompt, token by token; a single text is shown as it is made."""
+    """Continue a prompt; a single continuation is printed token by token as it is generated."""
     with importing():
         from clearformer.decoding import generate, search
         from clearformer.decoding.text.samples import require_decoder
@@ -146,7 +146,7 @@ def command(
 
 
 def check_known_characters(run: "Run", prompt: str) -> None:
-    """Read a prompt before it is shown; tells how a new line is typed, where a backslash and an n stand in its place.
+    """Check that the tokeniser can encode a prompt; if it holds a backslash and an n, say how to type a new line.
 
     Raises:
         TokenizerError: it holds a character that the tokeniser lacks.
@@ -167,7 +167,7 @@ def check_known_characters(run: "Run", prompt: str) -> None:
 
 
 def tell_int8_losses(run: "Run") -> None:
-    """Say on standard error how much memory int8 weights save and what they cost, or why that is not known."""
+    """Report on standard error the memory that int8 weights save and the loss they cost, or why that is unknown."""
     try:
         typer.echo(f"int8 weights: {run.int8_losses().in_words()}", err=True)
     except ClearformerError as error:
@@ -175,7 +175,7 @@ def tell_int8_losses(run: "Run") -> None:
 
 
 def check_no_sampling_settings(context: typer.Context) -> None:
-    """Raise UserError where beam search is asked for and something that has no part in it."""
+    """Raise UserError if a sampling option is given together with --beams."""
     for name in FOR_SAMPLES:
         if was_given(context, name):
             option = f"--{name.replace('_', '-')}"
@@ -183,10 +183,10 @@ def check_no_sampling_settings(context: typer.Context) -> None:
 
 
 def show_as_made(run: "Run", prompt: str, settings: dict[str, Any]) -> None:
-    """Print one text piece by piece."""
+    """Print one continuation piece by piece as it is generated."""
     from clearformer.decoding import stream
 
-    pieces = stream(run, prompt, **settings)  # which refuses what cannot be continued
+    pieces = stream(run, prompt, **settings)  # which refuses a prompt before it is printed
     typer.echo(prompt, nl=False)
     while True:
         try:
@@ -199,7 +199,7 @@ def show_as_made(run: "Run", prompt: str, settings: dict[str, Any]) -> None:
 
 
 def warn_of_truncation(sample: "Sample | Continuation") -> None:
-    """Say on standard error where the prompt was longer than the model reads."""
+    """Report on standard error if the prompt was longer than the model reads."""
     if sample.truncated:
         typer.echo(
             f"the prompt is {count(sample.n_prompt_tokens, 'token')} long; the model read the last "
@@ -209,12 +209,12 @@ def warn_of_truncation(sample: "Sample | Continuation") -> None:
 
 
 def as_text(texts: "Sequence[Sample | Continuation]") -> str:
-    """All texts, each with its prompt, and a line between."""
+    """Join all texts, each with its prompt, with a line of dashes between them."""
     return "\n---\n".join(text.prompt + text.text for text in texts)
 
 
 def as_object(texts: "Sequence[Sample | Continuation]", settings: dict[str, Any]) -> str:
-    """All texts as one JSON object."""
+    """Format all texts as one JSON object."""
     keys = ("text", "tokens", "logprob", "score", "finish_reason", "n_prompt_tokens", "n_prompt_tokens_read")
     rows = [{key: getattr(text, key) for key in keys if hasattr(text, key)} for text in texts]
     return json.dumps({"prompt": texts[0].prompt} | settings | {"samples": rows})

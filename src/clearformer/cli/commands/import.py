@@ -1,5 +1,5 @@
 # ruff: noqa: N999  (a command is a file of its name, imported by importlib alone)
-"""`clearformer import`: make a run of a model that others saved."""
+"""`clearformer import`: make a run from a model in transformers' format."""
 
 from typing import Annotated
 
@@ -21,10 +21,10 @@ def command(
         str | None, typer.Option(metavar="NAME", help="The new run's name.", show_default="the folder's")
     ] = None,
 ) -> None:
-    """Make a run of a model in a folder; it then evaluates, samples and translates like any other.
+    """Make a run from a model in a folder; it evaluates, samples and translates like any other.
 
-    config.json, model.safetensors and tokenizer.json are read, and no code: GPT-2, Llama, Mistral, Qwen3, GPT-NeoX,
-    Bloom, BERT, Marian, Pegasus, BART and T5.
+    Reads config.json, model.safetensors and tokenizer.json, and runs no code from the folder. Architectures: GPT-2,
+    Llama, Mistral, Qwen3, GPT-NeoX, Bloom, BERT, Marian, Pegasus, BART and T5.
     """
     with importing():
         from clearformer.files import short_path

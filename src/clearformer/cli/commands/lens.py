@@ -1,4 +1,4 @@
-"""`clearformer lens`: what happens inside a model with one text."""
+"""`clearformer lens`: views of what happens inside a model."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 ARGUMENTS = {"temperature": "temperatures", "cross": "attention"}
-"""The library's names of the options that bear another."""
+"""Options whose parameter has another name in the library."""
 SHARED = ("run", "text", "view", "checkpoint", "device", "as_json", "figure")
 
 
@@ -186,7 +186,7 @@ def command(
 
 
 def view_of(name: str) -> View:
-    """The view of a name.
+    """Return the view of that name.
 
     Raises:
         UserError: there is none.
@@ -198,7 +198,7 @@ def view_of(name: str) -> View:
 
 
 def check_options(name: str, view: View, given: dict[str, Any]) -> None:
-    """Raise UserError where a view is given an option that has no part in it, or lacks one that it needs."""
+    """Raise UserError if a view is given an option that it does not take, or lacks one that it needs."""
     for option in given:
         if option not in view.options:
             known = ", ".join(f"--{each}" for each in view.options)
@@ -211,10 +211,10 @@ def check_options(name: str, view: View, given: dict[str, Any]) -> None:
 
 
 def text_of(name: str, view: View, text: str | None) -> str | None:
-    """The text that a view reads, if it reads one.
+    """Return the text for a view, or None for a view that reads no text.
 
     Raises:
-        UserError: it is missing, or there is one and the view reads none.
+        UserError: the text is missing, or it is given and the view reads none.
     """
     if not view.reads_text:
         if text is not None:
@@ -229,7 +229,7 @@ def text_of(name: str, view: View, text: str | None) -> str | None:
 
 
 def look(runs: "list[Run]", view: View, text: str | None, options: dict[str, Any]) -> "Shown":
-    """The result of a view of a run, or of two."""
+    """Call the lens function of a view on one run or two."""
     from clearformer import lens
 
     arguments = {ARGUMENTS.get(name, name): value for name, value in options.items() if name != "other"}

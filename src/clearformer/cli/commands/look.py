@@ -54,9 +54,9 @@ def command(
     checkpoint: Checkpoint = "latest",
     device: Device = "auto",
 ) -> None:
-    """Open a run in the browser: every number of it, on this machine alone.
+    """Open a run in the browser and inspect every number in it; serves this machine only.
 
-    Prints the address, and ends at Ctrl-C.
+    Prints the address and runs until Ctrl-C.
     """
     if text is not None:
         check_utf8("--text", text)
@@ -76,12 +76,12 @@ def command(
 
 
 def open_runs(names: Sequence[str], checkpoint: str, device: str) -> list["Run"]:
-    """The first at the checkpoint that is asked for, and the one beside it at its latest."""
+    """Open the first run at the given checkpoint, and the one to compare it with at its latest."""
     return [open_run(name, checkpoint if i == 0 else "latest", device) for i, name in enumerate(names)]
 
 
 def waited(looking: "Looking") -> int:
-    """The exit status once the page has ended, or a signal has ended it."""
+    """Wait until the page is closed or a signal arrives, and return the exit status."""
     from clearformer.training.processes.interrupts import Interrupts
 
     try:
@@ -94,7 +94,7 @@ def waited(looking: "Looking") -> int:
 
 
 def write(names: Sequence[str], target: str, text: str | None, checkpoint: str, device: str) -> None:
-    """Write the page as one file, and say where and how large it is."""
+    """Write the page as one file, and print its path and size."""
     check_not_empty("--export", [target])
     with importing():
         from clearformer.page import export_page
@@ -114,7 +114,7 @@ def write(names: Sequence[str], target: str, text: str | None, checkpoint: str, 
 
 
 def check_alone(context: typer.Context) -> None:
-    """Raise UserError where --export stands with what a server needs."""
+    """Raise UserError if --export is given together with an option of the server."""
     for name in ("port", "browser"):
         if was_given(context, name):
             raise UserError(f"--export: no server is opened; leave out --{name}")

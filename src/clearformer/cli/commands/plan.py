@@ -1,4 +1,4 @@
-"""`clearformer plan`: the cost of a run before it is made."""
+"""`clearformer plan`: the cost of a run before it is trained."""
 
 import json
 from dataclasses import asdict
@@ -51,18 +51,18 @@ def plan(
         typer.echo(as_text(planned))
 
 
-# --- what is printed --------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------
 
 
 def as_text(plan: "Plan") -> str:
-    """A plan for a person to read."""
+    """Format a plan as text."""
     return "\n\n".join(
         (component_table(plan), paragraph(formula_line(plan)), memory_table(plan), paragraph(time_line(plan)))
     )
 
 
 def component_table(plan: "Plan") -> str:
-    """Parameters and FLOPs of every component."""
+    """Format the parameters and FLOPs of every component as a table."""
     parameters, flops = plan.parameters, plan.flops_per_token
     rows = [
         (name, f"{n:,}", f"{n / parameters.total:.1%}", f"{flops.by_component[name]:,.0f}")
@@ -73,7 +73,7 @@ def component_table(plan: "Plan") -> str:
 
 
 def formula_line(plan: "Plan") -> str:
-    """The figures of the formulas beside the counted ones."""
+    """Format the figures from the formulas next to the counted ones."""
     parameters, flops = plan.parameters, plan.flops_per_token
     if parameters.by_formula is None or flops.by_formula is None:
         return "By formula: not known, for one of the kinds is your own; all of this is counted in the model."
@@ -85,13 +85,13 @@ def formula_line(plan: "Plan") -> str:
 
 
 def memory_table(plan: "Plan") -> str:
-    """Bytes by what they are for, and the most at once."""
+    """Format the bytes of each use of memory, and their peak, as a table."""
     rows = [(name, readable_bytes(n_bytes)) for name, n_bytes in asdict(plan.memory_bytes).items()]
     return table(("memory in training", ""), rows)
 
 
 def time_line(plan: "Plan") -> str:
-    """The estimate of time, with all that it assumes."""
+    """Format the estimated time with every assumption behind it."""
     if plan.rate is None or plan.seconds is None or plan.seconds_per_step is None:
         return "No estimate of the time: the device's rate is not known."
     rate = plan.rate
@@ -105,7 +105,7 @@ def time_line(plan: "Plan") -> str:
 
 
 def of_a_busy_machine(rate: "Rate") -> str:
-    """A warning where other work slowed the machine down as it was measured."""
+    """Return a warning if other work slowed the machine down while it was measured, otherwise nothing."""
     if not rate.is_uneven:
         return ""
     return (

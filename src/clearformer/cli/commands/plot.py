@@ -10,7 +10,7 @@ import typer
 from clearformer.cli.importing import importing
 from clearformer.cli.options import AsJson, check_not_empty, named_as_options
 
-WIDTH_ELSEWHERE = 100  # columns, where the output is no terminal
+WIDTH_ELSEWHERE = 100  # columns, if the output is not a terminal
 
 app = typer.Typer(add_completion=False)
 
@@ -26,7 +26,7 @@ def plot(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the training and held-out losses of runs, in the terminal or into a file."""
+    """Draw the training and held-out losses of runs, in the terminal or to a file."""
     with importing():
         from clearformer.study.everyday.curves import curves
 

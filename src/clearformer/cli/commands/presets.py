@@ -1,4 +1,4 @@
-"""`clearformer presets`: the runs to begin from."""
+"""`clearformer presets`: the named configurations to start from."""
 
 from typing import Annotated
 

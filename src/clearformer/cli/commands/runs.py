@@ -1,4 +1,4 @@
-"""`clearformer runs`: what has been trained."""
+"""`clearformer runs`: the runs in the runs folder."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
-    """List the runs under runs/ (or $CLEARFORMER_RUNS) with how far they are."""
+    """List the runs under runs/ (or $CLEARFORMER_RUNS) with their progress and losses."""
     with importing():
         from clearformer.cli.tables import table
         from clearformer.files import runs_folder
@@ -37,7 +37,7 @@ def runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON ob
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """A run that can be read, as its row in the table."""
+    """Format a readable run as a row of the table."""
     from clearformer.training.reporting.report import held_out
 
     loss = "-" if row["loss"] is None else f"{row['loss']:.4f}"
@@ -45,7 +45,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def describe(folder: "RunFolder") -> dict[str, Any]:
-    """One run: its name, data and last metrics; or why it cannot be read."""
+    """Return a run's name, data and last metrics, or the error if it cannot be read."""
     from clearformer.errors import ClearformerError
 
     row: dict[str, Any] = {"name": folder.path.name, "error": None}
@@ -56,10 +56,10 @@ def describe(folder: "RunFolder") -> dict[str, Any]:
 
 
 def last_metrics(folder: "RunFolder") -> dict[str, Any]:
-    """How far a run is, and its last losses.
+    """Return a run's progress and its last losses.
 
     Raises:
-        RunError: a line of its metrics is none.
+        RunError: a metric is not a number.
     """
     from clearformer.errors import RunError
     from clearformer.training.store.folder import read_metrics

@@ -1,4 +1,4 @@
-"""`clearformer study`: experiments as data, run by many processes, published numbers beside measured ones."""
+"""`clearformer study`: run declared experiments in worker processes and report published and measured numbers."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,7 +56,7 @@ Slurm = Annotated[
 
 @app.command("list")
 def list_studies(folder: Folder = None, as_json: AsJson = False) -> None:
-    """List the studies: their questions, and how many of their runs are done."""
+    """List the studies, their questions and how many runs are done."""
     with importing():
         from clearformer.study.everyday.declared import all_studies
 
@@ -73,7 +73,7 @@ def list_studies(folder: Folder = None, as_json: AsJson = False) -> None:
 
 
 def listed(study: "Study", measured: "Mapping[str, list[Record]]") -> dict[str, Any]:
-    """A study as a row."""
+    """Return a study as a row of the list."""
     from clearformer.study.trials import trials
 
     wanted = trials(study)
@@ -96,7 +96,7 @@ def show(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a study: its runs and how long they take here, what is done, what would refute it."""
+    """Show a study: its runs, their time here, what would refute it."""
     with importing():
         from clearformer.cli.views.study import as_text, described
         from clearformer.study.everyday.declared import study_of_name
@@ -117,11 +117,11 @@ def run(
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run studies: what was measured before is kept, what was ended goes on; then the report.
+    """Run studies, then write their report.
 
-    Worker processes claim runs, so that the same command may be given on several machines that share the folder. A run
-    that fails is kept in its failed/, and the others go on; the command then ends with status 1, and tries it again the
-    next time. Ctrl-C ends the workers and keeps everything.
+    Finished runs are kept, interrupted ones resumed. Worker processes claim runs, so several machines that share the
+    folder may run the same command. If a run fails, the reason is kept in failed/ and the others go on; the command
+    then exits with status 1, and the next call tries the run again. Ctrl-C ends the workers and keeps everything.
     """
     store = store_of(folder)
     chosen = chosen_studies(names, store)
@@ -137,7 +137,7 @@ def work(
     folder: Folder = None,
     parent: Annotated[int, typer.Option(metavar="PID", help="End when this process does.")] = PARENT,
 ) -> None:
-    """Compute what nobody else computes, until nothing is left: one worker of `study run`."""
+    """Compute runs that no other worker has claimed until none is left: one worker of `study run`."""
     from clearformer.study.workers.launch import jobs_of
     from clearformer.study.workers.work import end_with_parent, ended_by_signals, work
 
@@ -166,7 +166,7 @@ def report(
     scale: Scale = 1.0,
     seeds: Seeds = None,
 ) -> None:
-    """Write the report of what was measured: one HTML file, and the same as Markdown with figures."""
+    """Write the report: one HTML file, and Markdown with figures."""
     from clearformer.cli.views.study import outcomes_of
     from clearformer.errors import UserError
     from clearformer.study.report import write_report
@@ -191,7 +191,7 @@ app.command("compare")(compare)
 
 
 def store_of(folder: str | None) -> "Store":
-    """The folder of studies that an option names."""
+    """Open the store of studies in the folder that --folder names."""
     with importing():
         from clearformer.study.store import Store
 
@@ -199,10 +199,10 @@ def store_of(folder: str | None) -> "Store":
 
 
 def folder_of(option: str, name: str) -> "Path":
-    """A folder as an option names it, be it there or not.
+    """Return the folder that an option names, whether or not it exists.
 
     Raises:
-        UserError: it is empty, or there is a file.
+        UserError: the name is empty, or is that of a file.
     """
     from clearformer.errors import UserError
     from clearformer.files import user_path
@@ -215,7 +215,7 @@ def folder_of(option: str, name: str) -> "Path":
 
 
 def chosen_studies(names: list[str], store: "Store") -> "list[Study]":
-    """The studies of some names, each once; all of them for `all`."""
+    """Return the named studies, each once; all of them for `all`."""
     from clearformer.study.everyday.declared import all_studies, study_of_name
 
     if ALL in names:
@@ -226,7 +226,7 @@ def chosen_studies(names: list[str], store: "Store") -> "list[Study]":
 def selection_of(
     chosen: "list[Study]", store: "Store", scale: float, seeds: int | None, device: str | None
 ) -> "Selection":
-    """The selection that workers are to run."""
+    """Describe to the workers which trials to run."""
     from clearformer.registry import imported_files
     from clearformer.study.workers.pool import Selection
 
@@ -237,7 +237,7 @@ def selection_of(
 def run_and_tell(
     chosen: "list[Study]", selection: "Selection", jobs: int, slurm: str | None, as_json: bool
 ) -> None:
-    """Run studies and print what came out; ends with status 1 where a run failed."""
+    """Run studies and print their results; exit with status 1 if a run failed."""
     from clearformer.cli.options import named_as_options
     from clearformer.cli.views.study import outcome_json, outcome_text
     from clearformer.study.workers.launch import run_by_workers

@@ -1,4 +1,4 @@
-"""`clearformer sweep`: the product of some settings' values, run as a study of one's own."""
+"""`clearformer sweep`: every combination of some settings' values, run as a study."""
 
 from typing import Annotated
 
@@ -29,9 +29,9 @@ def sweep(
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run every combination of values: each with each seed, in worker processes, as a study.
+    """Run every combination of values with every seed, in worker processes, as a study.
 
-    Its runs are kept and go on as those of any study (clearformer study run NAME); study report NAME writes its report.
+    clearformer study run NAME resumes it like any other study, and clearformer study report NAME writes its report.
     """
     from dataclasses import replace
 
@@ -44,7 +44,7 @@ def sweep(
     store = store_of(folder)
     with named_as_options(("name",)):
         study = sweeps.sweep(preset, values, seeds, name)
-    trials(study)  # what is wrong with a setting is said before anything is written
+    trials(study)  # raises if a setting is wrong, before anything is written
     if name is None:
         study = replace(study, name=sweeps.free_name(study, store))
     declare(study, store)

@@ -1,4 +1,4 @@
-"""`clearformer tokenizer`: train a tokeniser, look at what one makes of a text, and compare several."""
+"""`clearformer tokenizer`: train a tokeniser, show how one tokenises a text, and compare several."""
 
 import json
 import os
@@ -22,11 +22,11 @@ if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
 
     from clearformer.text import BPETokenizer, Tokenizer
 
-MAX_ROWS = 500  # a table longer than this is not read; --json gives all of it
+MAX_ROWS = 500  # the most rows of a printed table; --json gives all of them
 WIDEST = 1_000_000  # columns of output that goes to a file or to another program
 NAMED = ("char", "byte", "gpt2")
 DEFAULT_KINDS = "bpe,wordpiece,unigram"
-HELD_OUT = 0.1  # of every text, its end
+HELD_OUT = 0.1  # the share held out of every text, taken from its end
 EXAMPLE_WORDS = (5, 25)
 EXAMPLES_TRIED = 100
 UNITS = (("chars", "character"), ("bytes", "byte"), ("tokens", "token"))
@@ -39,7 +39,7 @@ app = typer.Typer(
 
 
 class TrainedKind(StrEnum):
-    """The kinds that `train` makes; GPT-2's vocabulary is read, never trained."""
+    """The kinds that `train` makes; GPT-2's vocabulary is fixed and cannot be trained."""
 
     CHAR = "char"
     BYTE = "byte"
@@ -49,7 +49,7 @@ class TrainedKind(StrEnum):
 
 
 class Family(StrEnum):
-    """The arrangements of a Transformer, each of which needs special tokens of its own."""
+    """The families of Transformers, each of which needs special tokens of its own."""
 
     DECODER = "decoder"
     ENCODER = "encoder"
@@ -150,10 +150,10 @@ def show(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the tokens of a text.
+    """Print the tokens of a text with their ids and bytes.
 
-    Each with its id and bytes; for BPE, with --merges, the merges that made them. A text that begins with - comes after
-    --: clearformer tokenizer show -- "-x".
+    For BPE, --merges shows the merges that made them. A text that begins with - goes after --: clearformer tokenizer
+    show -- "-x".
     """
     if text == "-":
         text = standard_input.read_text()
@@ -198,7 +198,7 @@ def compare(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare how finely tokenizers cut a text."""
+    """Compare how many tokens tokenizers need for a held-out text."""
     check_not_empty("FILE", paths)
     check_not_empty("--held-out", [held_out])
     made = {name: _find_tokenizer(name) for name in tokenizer or []}
@@ -247,7 +247,7 @@ def _read_texts(paths: list[str]) -> Iterator[str]:
 
 
 class _Parts:
-    """The text to train on and the text to measure on, read anew each time they are asked for."""
+    """The text to train on and the text to measure on, read from the files at every call."""
 
     def __init__(self, paths: list[str], held_out: str | None) -> None:
         self._paths, self._held_out = paths, held_out
@@ -269,7 +269,7 @@ class _Parts:
         return self._split("train")
 
     def measured_lines(self) -> Iterator[str]:
-        """Lines without their ends; a long text's come in pieces that a line may be cut by."""
+        """Yield lines without their line ends; a long text is read in pieces, which may cut a line in two."""
         texts = _read_texts([self._held_out]) if self._held_out is not None else self._split("val")
         return (line.removesuffix("\r") for text in texts for line in text.split("\n"))
 
@@ -316,7 +316,7 @@ def _trained(
 
 
 def _example(lines: Iterator[str]) -> str:
-    """The first line that says something, and not too much to be read five times over."""
+    """Return the first line of a suitable length among the first non-blank ones, or else the start of the first."""
     first = ""
     for line in islice((line for line in lines if line.strip()), EXAMPLES_TRIED):
         first = first or line
@@ -367,7 +367,7 @@ def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
 
 
 def _find_tokenizer(name: str, text: str | None = None) -> "Tokenizer":
-    """A tokeniser by the name of a file, a run or a kind; `char` is that of the text, where there is one."""
+    """Find a tokeniser by the name of a file, a run or a kind; `char` takes its characters from `text`."""
     from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, GPT2TokenizerSpec, load_tokenizer
 
     if name == "char":
@@ -441,7 +441,7 @@ def _merge_labels(tokenizer: "BPETokenizer", text: str) -> Iterator[list[list[st
 
 
 def _console() -> "Console":
-    """Standard output as wide as the terminal; as wide as its lines where it goes elsewhere."""
+    """A console as wide as the terminal, or wide enough for every line if the output goes elsewhere."""
     from rich.console import Console
 
     from clearformer.cli.tables import terminal_width
@@ -494,7 +494,7 @@ def _print_merges(console: "Console", tokenizer: "BPETokenizer", text: str) -> N
 
 
 def _fill(chain: list[str], width: int) -> list[str]:
-    """A chain of merges on lines of at most `width`, broken only before an arrow."""
+    """Break a chain of merges into lines of at most `width` columns, only before an arrow."""
     from rich.cells import cell_len
 
     lines = [chain[0]]
@@ -507,7 +507,7 @@ def _fill(chain: list[str], width: int) -> list[str]:
 
 
 def _visible(label: str, encoding: str) -> str:
-    """A label whose spaces can be seen, and of which the terminal can show every character."""
+    """Make a label's spaces visible, and escape characters that the terminal's encoding lacks."""
     return label.replace(" ", "␣").encode(encoding, errors="backslashreplace").decode(encoding)
 
 

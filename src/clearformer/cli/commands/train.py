@@ -1,4 +1,4 @@
-"""`clearformer train`: one command from a text to a trained model, its held-out loss and a sample."""
+"""`clearformer train`: from data to a trained model, its held-out loss and a sample."""
 
 import logging
 import shlex
@@ -36,17 +36,17 @@ def train(
         bool, typer.Option("--resume", help="Go on with the run of that name; begin it where there is none.")
     ] = False,
 ) -> None:
-    """Train a model; end with its held-out loss, and a sample of what it makes.
+    """Train a model, then print its held-out loss and a sample of its output.
 
-    Where no preset is named, the data decide: texts are continued, pairs translated, labelled texts classified.
+    Without a preset, the data decide: texts train a language model, pairs a translator, labelled texts a classifier.
 
-    Settings come from the preset, then the TOML file, then key=value, later ones winning. Everything is kept in
-    runs/NAME: config.toml, tokenizer.json, metrics.jsonl, checkpoints. Ctrl-C finishes the step and saves.
+    Settings come from the preset, then the TOML file, then key=value; later ones win. Everything is kept in runs/NAME:
+    config.toml, tokenizer.json, metrics.jsonl, checkpoints. Ctrl-C finishes the step and saves.
 
-    With --resume the run of that name goes on, by the command that began it or by its name alone; where there is none,
-    the same command begins it.
+    --resume continues the run of that name, given with the command that began it or by the name alone; with the full
+    command, it begins the run if there is none yet.
     """
-    began = time.perf_counter()  # torch, most of what a start takes, is imported after this
+    began = time.perf_counter()  # the import of torch, most of the time that a start takes, comes after this
     with importing():
         from clearformer.cli.views.results import program_as_called, result_text
         from clearformer.runs.folders import name_of
@@ -62,7 +62,7 @@ def train(
     try:
         result = train_run(start, reporter, summary(start.config))
     except Interrupted as interrupted:
-        if not is_main_process():  # the first one says it
+        if not is_main_process():  # the first process prints the message
             raise typer.Exit(interrupted.exit_status) from None
         way_on = shlex.join(["train", "--resume", "--run", name_of(start.folder)])
         raise Interrupted(
@@ -73,13 +73,13 @@ def train(
 
 
 def new_start(arguments: list[str], config: Path | None, run: str | None) -> "RunStart":
-    """A new run, by the name that is given or by a free one."""
+    """Set up a new run under the given name or a free one."""
     from clearformer.presets import resolve_run, split_arguments
     from clearformer.runs.folders import name_for, new_run
     from clearformer.runs.training import RunStart
 
     if run is not None:
-        new_run(run)  # before `auto` measures the machine
+        new_run(run)  # a name that is taken fails here, before `auto` measures the machine
     settings = resolve_run(arguments, config)
     preset, _ = split_arguments(arguments, config)
     folder = new_run(name_for(preset, settings) if run is None else run)
@@ -87,7 +87,7 @@ def new_start(arguments: list[str], config: Path | None, run: str | None) -> "Ru
 
 
 def resumed_start(arguments: list[str], config: Path | None, run: str | None) -> "RunStart":
-    """An earlier run to resume; where there is none, the new run that the arguments describe."""
+    """Set up an earlier run to resume or, if there is none, the new run that the arguments describe."""
     from clearformer.presets import resolve_resumed
     from clearformer.runs.folders import find_run
     from clearformer.runs.training import RunStart
@@ -104,14 +104,14 @@ def resumed_start(arguments: list[str], config: Path | None, run: str | None) ->
 
 
 def describes_a_run(arguments: list[str], config: Path | None) -> bool:
-    """Whether they say more than how long a run lasts and how often it reports: a mistyped name alone starts none."""
+    """Whether the arguments describe a new run: a mistyped name with only a new length or log interval must not."""
     from clearformer.training.config import MAY_CHANGE
 
     return config is not None or any(word.partition("=")[0] not in MAY_CHANGE for word in arguments)
 
 
 def summary(config: "RunConfig") -> str:
-    """A run in a line, before it begins."""
+    """Summarise a run in one line before it begins."""
     model, train = config.model, config.train
     layers = f"{model.n_layers} layer{'s' * (model.n_layers != 1)}"
     if model.family == "encoder-decoder":

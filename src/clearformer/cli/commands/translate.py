@@ -93,7 +93,7 @@ def command(
 ) -> None:
     """Translate a file or standard input, line by line.
 
-    One line out for one line in, the empty line included.
+    Prints one line for each line read; an empty line stays empty.
     """
     with importing():
         from clearformer.decoding.text.translations import BATCH_TOKENS, translate
@@ -139,11 +139,11 @@ def command(
         typer.echo(str(scores), err=True)
 
 
-# --- in ---------------------------------------------------------------------------------------------------
+# --- input ------------------------------------------------------------------------------------------------
 
 
 def check_equal_lengths(file: str, lines: list[str], reference: str, references: list[str]) -> None:
-    """Raise UserError where there is not a reference for each line."""
+    """Raise UserError unless there are as many references as lines."""
     if len(lines) != len(references):
         raise UserError(
             f"--reference: {reference} has {count(len(references), 'line')} and {standard_input.name_of(file)} has "
@@ -153,7 +153,7 @@ def check_equal_lengths(file: str, lines: list[str], reference: str, references:
 
 
 def early_stopping_of(word: str) -> bool | Literal["never"]:
-    """The setting that a word names."""
+    """Return the value of --early-stopping as `translate` takes it."""
     if word not in EARLY_STOPPING:
         raise UserError(
             f"--early-stopping takes {', '.join(EARLY_STOPPING)}; got {shortened(word)!r}"
@@ -162,11 +162,11 @@ def early_stopping_of(word: str) -> bool | Literal["never"]:
     return EARLY_STOPPING[word]
 
 
-# --- out --------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------
 
 
 def as_lines(translations: "list[list[Translation]]", n_best: int) -> list[str]:
-    """Lines to print: the best of each line, or several with the number of their line and their rank before."""
+    """Format translations as lines: the best of each, or several with line number, rank and score before them."""
     if n_best == 1:
         return [best_first[0].text for best_first in translations]
     return [
@@ -177,26 +177,26 @@ def as_lines(translations: "list[list[Translation]]", n_best: int) -> list[str]:
 
 
 def as_objects(translations: "list[list[Translation]]") -> list[list[dict[str, Any]]]:
-    """All translations of every line, for JSON."""
+    """Convert all translations of every line to plain values for JSON."""
     return [[vars(translation) for translation in best_first] for best_first in translations]
 
 
 def scores_of(translations: "list[list[Translation]]", references: list[str]) -> Any:
-    """BLEU and chrF of the best translation of each line."""
+    """Compute BLEU and chrF of the best translation of each line."""
     from clearformer.evaluation.translation import score_translations
 
     return score_translations([best_first[0].text for best_first in translations], references)
 
 
 def check_scores_at_hand() -> None:
-    """Raise MissingPackageError before anything is translated where sacrebleu is not installed."""
+    """Raise MissingPackageError if sacrebleu is not installed, before anything is translated."""
     from clearformer.evaluation.translation import sacrebleu_metrics
 
     sacrebleu_metrics()
 
 
 def warn_of_cuts(translations: "list[list[Translation]]") -> None:
-    """Say on standard error which translations did not come to their end."""
+    """Report on standard error which translations were cut before they ended."""
     cut = [number for number, best_first in enumerate(translations, start=1) if best_first[0].cut]
     if cut:
         others = f" and {len(cut) - 1:,} more" if len(cut) > 1 else ""

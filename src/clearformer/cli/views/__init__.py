@@ -1,1 +1,1 @@
-"""Values that the library returned, as commands show them."""
+"""Formatting of the library's results for the commands."""

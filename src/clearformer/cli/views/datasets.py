@@ -1,4 +1,4 @@
-"""Prepared data on the terminal: for each kind of data a summary, and a closer look."""
+"""Prepared data on the terminal: a summary and details for each kind of data."""
 
 import textwrap
 from abc import ABC, abstractmethod
@@ -30,46 +30,46 @@ COUNTED_AT_ONCE = 1 << 22
 
 
 class DatasetView(ABC):
-    """Prepared data as a person looks at them."""
+    """Prepared data, formatted for the terminal and for JSON."""
 
     files: str
-    """The word for their files."""
+    """The word for the files of this kind of data, such as "shards"."""
     columns: tuple[str, ...]
-    """Of the table of splits, after their names."""
+    """Heads of the table of splits, after the split's name."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
 
     @abstractmethod
     def check(self) -> int:
-        """Read all files; returns their number.
+        """Check the contents of all files and return their number.
 
         Raises:
-            ShardError: one of them is not what was written.
+            ShardError: a file differs from what was written.
         """
 
     @abstractmethod
     def source(self) -> Iterable[str]:
-        """Lines about the source of the data."""
+        """Yield lines about the source of the data."""
 
     @abstractmethod
     def row(self, split: Any) -> Sequence[str]:
-        """A split's line of the table."""
+        """Return a split's row of the table, without its name."""
 
     def notes(self) -> Iterable[str]:
-        """Lines that say what is unusual."""
+        """Return lines about anything unusual in the data."""
         return ()
 
     @abstractmethod
     def details(self) -> dict[str, Any]:
-        """A closer look, for JSON."""
+        """Return examples and statistics, for JSON."""
 
     @abstractmethod
     def print_details(self) -> None:
-        """A closer look, for people."""
+        """Print examples and statistics."""
 
     def summary(self) -> dict[str, Any]:
-        """Where it is, and its manifest."""
+        """Return the folder and the manifest, for JSON."""
         return {"folder": str(self.dataset.folder)} | self.dataset.manifest
 
     def print_summary(self) -> None:
@@ -234,7 +234,7 @@ class LabelledView(DatasetView):
 def prepare_view(
     data: Data, tokenizer: TokenizerConfig, *, check: bool = False, progress: Progress
 ) -> DatasetView:
-    """Prepare data and view them; with `check`, what is in the cache is read, and made again where it is damaged."""
+    """Prepare data and return their view; `check` verifies what the cache holds and makes damaged data again."""
     match prepare_data(data, tokenizer, check=check, progress=progress):
         case Dataset() as text:
             return TextView(text)

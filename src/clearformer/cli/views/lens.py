@@ -1,4 +1,4 @@
-"""The views of `clearformer lens`, and what they look like in a terminal."""
+"""The views of `clearformer lens`, and their results as text."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,14 +11,14 @@ MOST_ROWS = 40
 
 
 class View(NamedTuple):
-    """One view.
+    """One view of a model.
 
     Attributes:
         about: What it shows, in a few words.
-        function: Of `clearformer.lens`, which makes it.
-        options: Those that it takes, of the command's.
-        needs: Those that it cannot do without.
-        reads_text: Whether it is of a text, and not of the model alone.
+        function: The function of `clearformer.lens` that computes it.
+        options: The command's options that it takes.
+        needs: The options that it requires.
+        reads_text: Whether it reads a text; otherwise it needs only the model.
     """
 
     about: str
@@ -88,7 +88,7 @@ VIEWS = {
 
 
 def as_text(found: "Shown") -> str:
-    """A result as lines: what it is, its table, and what to read with it."""
+    """Format a result: its caption, its table and its notes."""
     heads, rows, n_left = found.table()
     more = len(rows) - MOST_ROWS
     lines = [paragraph(found.caption()), "", table(heads, rows[:MOST_ROWS], n_left)]

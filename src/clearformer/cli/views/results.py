@@ -1,4 +1,4 @@
-"""Results of training runs as text."""
+"""The results of training runs as text."""
 
 import shlex
 import shutil
@@ -13,7 +13,7 @@ from clearformer.training.store.folder import RunFolder
 
 
 def result_text(result: TrainResult, folder: RunFolder) -> str:
-    """The held-out figures of a run, something by its model, and what to try next."""
+    """Format a run's held-out figures, a sample from its model, and the commands to try next."""
     step = result.progress.step
     report = result.report(shlex.quote(name_of(folder)), preset_of(folder))
     lines = [
@@ -29,7 +29,7 @@ def result_text(result: TrainResult, folder: RunFolder) -> str:
 
 
 def program_as_called() -> str:
-    """The words that a user types for this program: its name, or its path where the name is not found."""
+    """Return what a user types to call this program: its name, or its path if the name is not on the PATH."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return "python -m clearformer"

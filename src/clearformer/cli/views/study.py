@@ -1,4 +1,4 @@
-"""Studies as text and as JSON: what they will run, and what came out."""
+"""Studies as text and as JSON: the runs that they plan, and their results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,13 +16,13 @@ from clearformer.study.trials import Trial, trials
 from clearformer.study.workers.progress import estimated_seconds
 from clearformer.training.planning.run_plan import plan_run
 
-# --- before it is run -------------------------------------------------------------------------------------
+# --- before a study runs ----------------------------------------------------------------------------------
 
 
 def described(
     study: Study, store: Store, scale: float, seeds: int | None, device: str | None
 ) -> dict[str, Any]:
-    """A study with its runs, as JSON has it."""
+    """Describe a study and its runs as plain values for JSON."""
     wanted = trials(study, scale, seeds, device)
     times = Times()
     done = {id(trial): store.is_done(trial) for trial in wanted}
@@ -77,13 +77,13 @@ def _arm(label: str, mine: list[Trial], done: dict[int, bool], times: "Times") -
 
 
 class Times:
-    """How long trainings take on this machine, whose rate is measured once for each type of numbers."""
+    """Estimates of training time on this machine; its rate is measured once for each device and dtype."""
 
     def __init__(self) -> None:
         self._rates: dict[tuple[str, str], Rate] = {}
 
     def of(self, trial: Trial) -> float | None:
-        """The seconds of one training, an estimate; None of a probe."""
+        """Estimate the seconds of one training; None for a probe."""
         if trial.config is None:
             return None
         train = trial.config.train
@@ -95,7 +95,7 @@ class Times:
 
 
 def as_text(shown: dict[str, Any]) -> str:
-    """A study for a person to read."""
+    """Format the description of a study as text."""
     about = [
         ("lecture", shown["lecture"]),
         ("fairness", shown["fairness"]),
@@ -137,16 +137,16 @@ def _arm_row(arm: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-# --- what came out ----------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------
 
 
 def outcomes_of(chosen: Sequence[Study], store: Store, scale: float, seeds: int | None) -> list[Outcome]:
-    """All that was measured of some studies until now."""
+    """Return the outcomes of some studies, as far as they have been measured."""
     return [outcome(study, store, scale, seeds) for study in chosen]
 
 
 def outcome_json(found: Outcome, folder: Path) -> dict[str, Any]:
-    """The outcome of a study, and where it is written."""
+    """Return the outcome of a study, and the paths of its files, for JSON."""
     place = folder / found.study.name
     return {
         "name": found.study.name,
@@ -162,7 +162,7 @@ def outcome_json(found: Outcome, folder: Path) -> dict[str, Any]:
 
 
 def outcome_text(found: Outcome, folder: Path) -> str:
-    """The outcome of a study, for a person to read."""
+    """Format the outcome of a study as text."""
     scaled = "" if found.scale == 1 else f" at scale {found.scale:g}, which judges no published number"
     head = f"{found.study.name}: {found.n_done} of {count(found.n_trials, 'run')} done{scaled}"
     parts = [paragraph(head), numbers(found)]
@@ -177,14 +177,14 @@ def outcome_text(found: Outcome, folder: Path) -> str:
 
 
 def numbers(found: Outcome) -> str:
-    """The table of all arms of which something was measured."""
+    """Format the table of all arms that have a measurement."""
     names = found.numbers()
     rows = [(label, *(interval(found.estimate(label, name)) for name in names)) for label in found.labels]
     return table(("arm", *names), rows) if rows else ""
 
 
 def interval(estimate: Estimate | None) -> str:
-    """A mean and half the width of its 95% interval."""
+    """Format a mean and half the width of its 95% interval."""
     if estimate is None:
         return "-"
     mean = f"{estimate.mean:,.0f}" if abs(estimate.mean) >= 10_000 else f"{estimate.mean:.4g}"

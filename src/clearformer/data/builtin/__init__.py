@@ -1,1 +1,1 @@
-"""Data that need no download: dates and numbers in two languages, names and their languages."""
+"""Data that need no download: dates and numbers in two languages, and names labelled with their language."""

@@ -1,6 +1,6 @@
-"""How any language of CLDR writes quantities, through Babel, and spelled-out numbers through num2words.
+"""Quantities written in any language of CLDR by Babel, with numbers in words by num2words.
 
-Texts are written as they are typed: CLDR's no-break and thin spaces become spaces, its apostrophe (’) becomes '.
+Texts use the characters that people type: CLDR's no-break and thin spaces become spaces, its apostrophe (’) becomes '.
 """
 
 import datetime
@@ -21,31 +21,31 @@ from clearformer.data.builtin import quantities as q
 from clearformer.data.builtin.quantities import pick
 
 AS_TYPED = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'", "\u2212": "-"})
-LEAP_YEAR = 2000  # which has every day of every month
+LEAP_YEAR = 2000  # a year with every day of every month
 
 
 class Language:
-    """A language as CLDR has it.
+    """A language as CLDR describes it.
 
     Args:
-        code: as "fr" or "pt_BR".
+        code: such as "fr" or "pt_BR".
     """
 
     def __init__(self, code: str) -> None:
         self.code = code
 
     def written(self, quantity: q.Quantity) -> str | None:
-        """The one form that a translation into this language has; None where the language's rules do not reach it."""
+        """Write a quantity in the one form that translations have; None if the language's rules do not cover it."""
         return self._form(quantity, 0)
 
     def typed(self, quantity: q.Quantity, rng: Random) -> str | None:
-        """One of the forms that people write; None where there is none."""
+        """Write a quantity in one of the forms that people use; None if there is none."""
         return self._form(quantity, pick(rng, range(self._n_forms(quantity))))
 
     def _n_forms(self, quantity: q.Quantity) -> int:
         match quantity:
             case q.Day(names_weekday=False):
-                # Where a short form has two digits of a year, they are of the twentieth or this century.
+                # The short form may have two digits of the year, which are only clear from 1950 to 2049.
                 return 3 if quantity.year in q.FROM_TWO_DIGITS else 2 if quantity.year >= 1000 else 1
             case q.Amount() | q.Duration():
                 return 2
@@ -56,7 +56,7 @@ class Language:
         try:
             text = self._text(quantity, form)
         except (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError):
-            return None  # num2words and Babel have no one way to say so
+            return None  # num2words and Babel raise various errors for a form that they cannot write
         return None if text is None else text.translate(AS_TYPED).strip()
 
     def _text(self, quantity: q.Quantity, form: int) -> str | None:
@@ -123,7 +123,7 @@ class Language:
 
     @staticmethod
     def _with_digits(pattern: str, number: Decimal) -> str:
-        """CLDR's pattern for a number with as many digits behind the point as the number has."""
+        """Give CLDR's pattern as many decimal places as the number has."""
         exponent = number.as_tuple().exponent
         digits = f".{'0' * -exponent}" if isinstance(exponent, int) and exponent < 0 else ""
         parts = [re.sub(r"\.[0#]+", "", part) for part in pattern.split(";")]

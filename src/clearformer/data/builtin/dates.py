@@ -1,14 +1,13 @@
-"""Dates, times, numbers and amounts of money in one language and in another: pairs with one right answer.
+"""Dates, times, numbers and amounts of money in two languages: pairs with one right answer.
 
-    draw a quantity -> write it as people type it in the one language -> write it in the other one's one form
+    draw a quantity -> write it as people type it in one language -> write it in the one form of the other
 
-The quantities are those of `quantities`. French sources are typed in the many ways of `quantities_french`, English
-targets have the forms of `quantities_english`; every other language is written as CLDR has it (`quantities_cldr`).
-A quantity that a language cannot write is left out of its pairs. A source that was drawn with two meanings keeps the
-first, and French is written so that none has two: a translation is right if it is the target to the letter, and
-exact match is the measure.
+The quantities are those of `quantities`. French sources are typed in the many ways of `french`, English targets have
+the forms of `english`; every other language is written by CLDR's rules (`cldr`). A quantity that a language cannot
+write is left out of its pairs. If a source text is drawn with two meanings, the first is kept; French forms are chosen
+so that none has two. A translation is right if it equals the target exactly, so exact match is the measure.
 
-A pair carries the values beneath its words: a date that is held out is in no training pair, however it is written.
+A pair carries the values that its text states: a held-out date is in no training pair, however it is written.
 """
 
 from random import Random
@@ -25,12 +24,12 @@ from clearformer.data.holding_out import own_text
 
 SEED = 0
 RECIPE = 2
-"""Of which the pairs are made; another one makes others."""
+"""Version of the way pairs are made; another version makes other pairs."""
 N_PROBES = 60
 
 
 class DatePair(NamedTuple):
-    """A quantity in two languages, and the values that it is held out by."""
+    """A quantity in two languages, and the values that decide whether it is held out."""
 
     source: str
     target: str
@@ -38,12 +37,12 @@ class DatePair(NamedTuple):
 
 
 def language_codes() -> list[str]:
-    """The languages that both Babel and num2words know, as "fr" or "pt_BR"."""
+    """Return the languages that both Babel and num2words know, such as "fr" or "pt_BR"."""
     return sorted(set(CONVERTER_CLASSES) & set(locale_identifiers()))
 
 
 def make_pairs(source: str, target: str, size: int, seed: int = SEED) -> list[DatePair]:
-    """That many pairs in the two languages, no source text twice; the same ones every time.
+    """Make `size` pairs in the two languages, with no source text twice; the same seed makes the same pairs.
 
     A larger size begins with the pairs of a smaller one.
     """
@@ -62,12 +61,12 @@ def make_pairs(source: str, target: str, size: int, seed: int = SEED) -> list[Da
 
 
 def language(code: str) -> Language:
-    """How a language is written and typed."""
+    """Return the rules by which a language is written and typed."""
     return {"en": English, "fr": French}.get(code, lambda: Language(code))()
 
 
 def _kinds_in(source: Language, target: Language) -> list[type[Quantity]]:
-    """The kinds of quantities that both languages can write, some of them at least."""
+    """Return the kinds of which both languages can write at least some quantities."""
     rng = Random(SEED)
     return [
         kind

@@ -1,4 +1,4 @@
-"""Names of months and weekdays in English and French."""
+"""The names of months and weekdays in English and French."""
 
 ENGLISH_MONTHS = (
     *("January", "February", "March", "April", "May", "June"),

@@ -1,4 +1,4 @@
-"""How quantities are written in English: one form for each kind, that of the United States.
+"""Quantities written in English: one form for each kind, that of the United States.
 
     July 14, 1789            Monday, July 14, 1789    July 14             Monday, July 14      the 14th
     July 1789                in July 1789             the year 800        in 1789              Monday the 14th
@@ -11,8 +11,8 @@
     five euros               five euros and fifty cents                   3 million
     2 weeks and 3 days       three days
 
-Days, months and times are CLDR's long forms. A number whose thousands are not set apart in the source is not in
-English either, as it may be a year.
+Days, months and times are CLDR's long forms. A number without a thousands separator in the source has none in English
+either, because it may be a year.
 """
 
 from decimal import Decimal
@@ -42,7 +42,7 @@ MINUTES = {5: "five", 10: "ten", 15: "quarter", 20: "twenty", 25: "twenty-five",
 
 
 class English(Language):
-    """English, as this module's table has it; what people type besides is CLDR's."""
+    """English in the forms of this module's table; typed text also has CLDR's forms."""
 
     def __init__(self) -> None:
         super().__init__("en")
@@ -56,7 +56,7 @@ class English(Language):
 
 
 def text_of(quantity: q.Quantity) -> str:
-    """A quantity in English."""
+    """Write a quantity in English."""
     match quantity:
         case q.Day():
             return f"{_weekday(quantity.weekday)}{MONTHS[quantity.month - 1]} {quantity.day}, {quantity.year}"
@@ -152,20 +152,20 @@ def _s(number: int) -> str:
 
 
 def words(number: int) -> str:
-    """A whole number from 0 in words: "one thousand seven hundred eighty-nine"."""
+    """Write a whole number of at least 0 in words: "one thousand seven hundred eighty-nine"."""
     return _american(num2words(number, lang="en"))
 
 
 def ordinal(number: int) -> str:
-    """A place in an order, in digits: "23rd"."""
+    """Write an ordinal number in digits: "23rd"."""
     return str(num2words(number, lang="en", to="ordinal_num"))
 
 
 def ordinal_words(number: int) -> str:
-    """A place in an order, in words: "twenty-third"."""
+    """Write an ordinal number in words: "twenty-third"."""
     return _american(num2words(number, lang="en", to="ordinal"))
 
 
 def _american(text: str) -> str:
-    """A number in words without the comma and the "and" of British English."""
+    """Remove the comma and the "and" of British English from a number in words."""
     return text.replace(",", "").replace(" and ", " ")

@@ -1,13 +1,13 @@
-"""How French people type quantities: with and without accents, capitals, weekdays, abbreviations and thin spaces.
+"""Quantities as French people type them: with and without accents, capitals, weekdays, abbreviations and thin spaces.
 
-What a form means is fixed, so that each has one translation:
+Each form has a fixed meaning, and so one translation:
 
-- A numeric date is day, month, year, or, with the year first, as ISO has it. Two digits of a year there lie between
-  1950 and 2049. Behind a month's name a year is as it stands: "24 août 79" is in the first century.
-- "14 heures" up to 23 is a time of the day, and so is "14 heures 30"; more hours, or hours with minutes that are
-  called so, are a duration. In words, or with "et quart", "et demie", "moins le quart", the hours are a clock face's.
-- "du matin", "de l'après-midi" and "du soir" say which half of the day it is.
-- "les années 60" are of the twentieth century.
+- A numeric date is day, month, year, or, with the year first, an ISO date. A year of two digits there lies between
+  1950 and 2049. A year after a month's name is literal: "24 août 79" is in the first century.
+- "14 heures", up to 23, is a time of the day, and so is "14 heures 30"; more hours, or hours with the word "minutes",
+  are a duration. In words, or with "et quart", "et demie", "moins le quart", the hours are those of a clock face.
+- "du matin", "de l'après-midi" and "du soir" name the half of the day.
+- "les années 60" are in the twentieth century.
 """
 
 import unicodedata
@@ -85,11 +85,11 @@ OF, OF_VOWEL = "de ", "d'"
 THIN_SPACE, NO_BREAK_SPACE = "\u202f", "\u00a0"
 
 IN_CAPITALS, CAPITAL_FIRST, WITHOUT_ACCENTS, CURLY_APOSTROPHE = 0.01, 0.12, 0.06, 0.15
-"""How often a text is typed so."""
+"""The share of texts that are typed in each of these ways."""
 
 
 class French(Language):
-    """French as it is typed: any of the forms in this module, or its first ones as a translation."""
+    """French: any of this module's forms in typed text, and the first of each in a translation."""
 
     def __init__(self) -> None:
         super().__init__("fr")
@@ -102,7 +102,7 @@ class French(Language):
 
 
 def _as_typed(text: str, rng: Random) -> str:
-    """A text as somebody in a hurry types it, once in a while."""
+    """Vary a text's accents, apostrophes and capitals at random, as people do who type in a hurry."""
     if chance(rng, WITHOUT_ACCENTS):
         text = without_accents(text)
     if "'" in text and chance(rng, CURLY_APOSTROPHE):
@@ -113,15 +113,15 @@ def _as_typed(text: str, rng: Random) -> str:
 
 
 def without_accents(text: str) -> str:
-    """A text without the marks on its letters; the signs of currencies stay."""
+    """Remove the accents of letters; currency signs stay."""
     return "".join(each for each in unicodedata.normalize("NFD", text) if not unicodedata.combining(each))
 
 
 class _Typist:
-    """Writes quantities.
+    """Writer of quantities.
 
     Args:
-        rng: decides among the forms; without it, the first and plainest of each is taken.
+        rng: chooses among the forms; if None, the first and plainest form is used.
     """
 
     def __init__(self, rng: Random | None) -> None:
@@ -265,7 +265,7 @@ class _Typist:
         return self._one_of(*forms)
 
     def _in_period(self, hour: int, minute: int) -> str | None:
-        """The time by the clock of 12 hours, with the part of the day; None for noon and midnight."""
+        """Write a time on the 12-hour clock with the part of the day; None for noon and midnight."""
         if hour in (q.NOON, q.MIDNIGHT):
             return None
         small = hour % 12
@@ -419,15 +419,15 @@ class _Typist:
 
 
 # --- words ------------------------------------------------------------------------------------------------
-# num2words has the cardinals of France, and neither the ordinals ("quatre-vingtsième") nor Belgium's hundreds.
+# num2words gets France's cardinals right, but neither its ordinals ("quatre-vingtsième") nor Belgium's hundreds.
 
 
 def words(number: int, by_scores: bool = True) -> str:
-    """A whole number from 0 in words: "mille sept cent quatre-vingt-neuf".
+    """Write a whole number of at least 0 in words: "mille sept cent quatre-vingt-neuf".
 
     Args:
         number: below 10^12.
-        by_scores: whether 70 and 90 are counted from 60 and 80, as in France, and not "septante" and "nonante".
+        by_scores: whether 70 and 90 are counted from 60 and 80, as in France, instead of "septante" and "nonante".
     """
     for size, name in SCALES:
         if number >= size:
@@ -436,7 +436,7 @@ def words(number: int, by_scores: bool = True) -> str:
             return f"{text} {words(rest, by_scores)}" if rest else text
     if number >= 1000:
         several, rest = divmod(number, 1000)
-        # "cent" and "vingt" have their s where nothing follows, and "mille" follows here.
+        # "cent" and "vingt" have an s only if nothing follows, and here "mille" follows.
         text = "mille" if several == 1 else f"{_without_s(words(several, by_scores))} mille"
         return f"{text} {words(rest, by_scores)}" if rest else text
     if number >= 100:
@@ -460,7 +460,7 @@ def _below_hundred(number: int, by_scores: bool) -> str:
 
 
 def ordinal_words(number: int, by_scores: bool = True) -> str:
-    """A place in an order from 2 on, in words: "vingt et unième"."""
+    """Write an ordinal number of at least 2 in words: "vingt et unième"."""
     text = _without_s(words(number, by_scores))
     at = max(text.rfind(" "), text.rfind("-")) + 1
     last = text[at:]
@@ -472,7 +472,7 @@ def _without_s(text: str) -> str:
 
 
 def roman(number: int) -> str:
-    """A number from 1 to 39 in Roman numerals."""
+    """Write a number from 1 to 39 in Roman numerals."""
     text = ""
     for value, letters in ROMAN:
         while number >= value:

@@ -1,7 +1,7 @@
-"""Names of countries, languages and currencies, and the language each is in: data that needs no download.
+"""Names of countries, languages and currencies, labelled with their language; they need no download.
 
-The names are CLDR's, as Babel carries them. A name that is spelled alike in two of the languages ("Peru") has no one
-right answer and is left out of all.
+The names are CLDR's, from Babel. A name with the same spelling in two of the languages ("Peru") has no single right
+answer and is left out.
 """
 
 import importlib.util
@@ -14,8 +14,8 @@ from clearformer.errors import needs_extra
 if TYPE_CHECKING:
     from babel import Locale
 
-# Most are written in Latin letters, so that the script alone does not tell them apart, and the members of a family are
-# easily taken for each other. The others share a script too.
+# Most use Latin letters, so that the script alone does not identify a language, and members of a family are easily
+# confused. The others share a script too.
 ROMANCE = ("ca", "es", "fr", "it", "pt", "ro")
 GERMANIC = ("da", "de", "en", "nl", "sv")
 SLAVIC_AND_BALTIC = ("cs", "lt", "pl")
@@ -27,19 +27,19 @@ LANGUAGES = (*ROMANCE, *GERMANIC, *SLAVIC_AND_BALTIC, *FINNIC, *NO_RELATIVES, *C
 
 
 def has_babel() -> bool:
-    """Whether the names are on this machine."""
+    """Whether Babel, which carries the names, is installed."""
     return importlib.util.find_spec("babel") is not None
 
 
 def source_of_names() -> str:
-    """A description of the names, with the version of CLDR that decides them."""
+    """Describe the names, with the version of CLDR that they come from."""
     from babel.core import get_cldr_version
 
     return f"names of countries, languages and currencies from CLDR {get_cldr_version()}"
 
 
 def named_languages() -> Iterator[tuple[str, str]]:
-    """Each name with the English name of its language, ordered by language and then by name.
+    """Yield each name with the English name of its language, ordered by language code and then by name.
 
     Raises:
         MissingPackageError: Babel is not installed.
@@ -59,9 +59,9 @@ def named_languages() -> Iterator[tuple[str, str]]:
 
 
 def _names(locale: "Locale") -> dict[str, str]:
-    """All names in one language by their spelling without capitals; of two that differ in these alone, one.
+    """Return all names in one language by their case-folded spelling; names that differ only in case are one.
 
-    Where CLDR has no name, it gives the code itself.
+    CLDR gives the code itself where it has no name; such entries are left out.
     """
     tables = (locale.territories, locale.languages, locale.currencies)
     names = sorted({name.strip() for table in tables for code, name in table.items() if name != code})

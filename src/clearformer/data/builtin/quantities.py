@@ -1,8 +1,8 @@
-"""Dates, times, numbers and amounts as values, apart from how any language writes them.
+"""Dates, times, numbers and amounts as values, independent of any language.
 
-A quantity has what its words say and no more: a day with or without its weekday, a time with or without seconds. So
-the writing of it in another language is one, and says as much. Its `values` are what it is held out by: a day is the
-same day with and without its weekday, and a number is the same in digits and in words.
+A quantity holds exactly what its text states: a day with or without its weekday, a time with or without seconds. It
+therefore has one translation, which states as much. Its `values` decide whether it is held out: a day has the same
+value with and without its weekday, and a number the same in digits and in words.
 """
 
 import datetime
@@ -55,26 +55,26 @@ T = TypeVar("T")
 
 
 # --- drawing ----------------------------------------------------------------------------------------------
-# `Random.random` alone gives the same numbers in every version of Python.
+# Of the methods of `Random`, only `random` gives the same numbers in every version of Python.
 
 
 def below(rng: Random, n: int) -> int:
-    """A whole number from 0 to n - 1."""
+    """Draw a whole number from 0 to n - 1."""
     return int(rng.random() * n)
 
 
 def pick(rng: Random, among: Sequence[T]) -> T:
-    """One of several."""
+    """Draw one of several values."""
     return among[below(rng, len(among))]
 
 
 def chance(rng: Random, share: float) -> bool:
-    """True in this share of the calls."""
+    """Return True with this probability."""
     return rng.random() < share
 
 
 def weighted(rng: Random, among: Sequence[T], weights: Sequence[float]) -> T:
-    """One of several, each as often as its weight says."""
+    """Draw one of several values with probabilities proportional to the weights."""
     left = rng.random() * sum(weights)
     for each, weight in zip(among, weights, strict=True):
         left -= weight
@@ -84,23 +84,23 @@ def weighted(rng: Random, among: Sequence[T], weights: Sequence[float]) -> T:
 
 
 def whole(rng: Random, limit: int) -> int:
-    """A whole number from 1 below a limit, whose length is about as often this as that: one digit, two, and so on."""
+    """Draw a whole number from 1 to `limit` - 1, with about equal probability for each number of digits."""
     return min(int(limit ** rng.random()), limit - 1)
 
 
 def decimal(rng: Random, limit: int, n_digits: int) -> Decimal:
-    """A number below a limit with so many digits behind the point."""
+    """Draw a number below `limit` with `n_digits` decimal places."""
     return Decimal(whole(rng, limit * 10**n_digits)).scaleb(-n_digits)
 
 
 def year(rng: Random) -> int:
-    """A year: often one of the last centuries, and also any from the first to the last."""
+    """Draw a year, more often from recent centuries, otherwise any from `FIRST_YEAR` to `LAST_YEAR`."""
     first, last = weighted(rng, ((1900, 2099), (1000, LAST_YEAR), (FIRST_YEAR, 999)), (35, 45, 20))
     return first + below(rng, last - first + 1)
 
 
 def plain(number: Decimal) -> str:
-    """A number without closing zeros, as `Quantity.values` has it."""
+    """Write a number without trailing zeros, as `Quantity.values` has it."""
     return f"{number.normalize():f}"
 
 
@@ -108,21 +108,21 @@ def plain(number: Decimal) -> str:
 
 
 class Quantity(ABC):
-    """Something that is said of time, number or money."""
+    """A date, time, number or amount as a text states it."""
 
     weight: ClassVar[float]
-    """How often it is drawn, relative to the other kinds."""
+    """The frequency of the kind, relative to the other kinds."""
     value: ClassVar[str]
-    """The pattern of the one value that it is held out by, over its fields."""
+    """The format, over its fields, of the one value that decides whether it is held out."""
 
     @classmethod
     @abstractmethod
     def draw(cls, rng: Random) -> Self:
-        """Draws a quantity of this kind."""
+        """Draw a quantity of this kind."""
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The values that it is held out by, however it is written."""
+        """The values that decide whether it is held out, however it is written."""
         return (self.value.format_map(vars(self)),)
 
 
@@ -152,13 +152,13 @@ class Day(Quantity):
 
     @property
     def weekday(self) -> int | None:
-        """0 for Monday; None where it is not named."""
+        """The weekday, 0 for Monday; None if it is not named."""
         return self.date.weekday() if self.names_weekday else None
 
 
 @dataclass(frozen=True)
 class MonthDay(Quantity):
-    """A day of a month, of no year, with or without a weekday."""
+    """A day of a named month without a year, with or without a weekday."""
 
     month: int
     day: int
@@ -175,7 +175,7 @@ class MonthDay(Quantity):
 
 @dataclass(frozen=True)
 class DayOfMonth(Quantity):
-    """A day by its number alone, with or without a weekday."""
+    """A day of an unnamed month, by its number, with or without a weekday."""
 
     day: int
     weekday: int | None = None
@@ -189,7 +189,7 @@ class DayOfMonth(Quantity):
 
 @dataclass(frozen=True)
 class Month(Quantity):
-    """A month of a year, or of none, as it is or as what something lies in; "April 13" in English is a day."""
+    """A month with or without a year, by itself or as "in July"; years up to 31 would read as days ("April 13")."""
 
     month: int
     year: int | None = None
@@ -222,7 +222,7 @@ class Weekday(Quantity):
 
 @dataclass(frozen=True)
 class Year(Quantity):
-    """A year that is called one, or that something lies in."""
+    """A year, as "the year 800" or "in 1789"."""
 
     year: int
     inside: bool = False
@@ -236,7 +236,7 @@ class Year(Quantity):
 
 @dataclass(frozen=True)
 class Decade(Quantity):
-    """Ten years, by their first."""
+    """A decade, by its first year."""
 
     year: int
     weight: ClassVar[float] = 0.5
@@ -249,7 +249,7 @@ class Decade(Quantity):
 
 @dataclass(frozen=True)
 class Century(Quantity):
-    """A century: by itself, as "the" one, or as what something lies in."""
+    """A century, as "19th century", "the 19th century" or "in the 19th century"."""
 
     number: int
     article: Literal["none", "the", "in"] = "none"
@@ -263,7 +263,7 @@ class Century(Quantity):
 
 @dataclass(frozen=True)
 class Time(Quantity):
-    """A time of the day by the clock of 24 hours, as it is or as when something happens."""
+    """A time of the day on the 24-hour clock, by itself or with "at"."""
 
     hour: int
     minute: int = 0
@@ -285,13 +285,13 @@ class Time(Quantity):
 
 @dataclass(frozen=True)
 class SpokenTime(Quantity):
-    """A time as people say it: minutes past or to an hour of a clock's face, or to noon or midnight.
+    """A time as people say it: minutes past or to an hour of the clock face, noon or midnight.
 
     Attributes:
-        hour: the hour that is named: from 1 to 11, or `NOON` or `MIDNIGHT`, which are called so.
+        hour: the hour that is named: from 1 to 11, or `NOON` or `MIDNIGHT`, which have names of their own.
         past: minutes, a multiple of five from -25 to 30.
-        period: the part of the day, where it is named.
-        at: whether it says when something happens.
+        period: the part of the day, if it is named.
+        at: whether it is written with "at".
     """
 
     hour: int
@@ -319,7 +319,7 @@ class SpokenTime(Quantity):
 
 @dataclass(frozen=True)
 class Moment(Quantity):
-    """A time of a day. Both are held out by: no held-out day or time is in training as a part either."""
+    """A time of a day. It has the values of both, so no held-out day or time is part of a training moment either."""
 
     day: Day | MonthDay
     time: Time
@@ -338,7 +338,7 @@ class Moment(Quantity):
 
 @dataclass(frozen=True)
 class Number(Quantity):
-    """A number in digits, its thousands set apart or not; the digits behind the point are those of `number`."""
+    """A number in digits, with or without thousands separators, and with the decimal places of `number`."""
 
     number: Decimal
     grouped: bool = True
@@ -376,7 +376,7 @@ class NumberInWords(Quantity):
 
 @dataclass(frozen=True)
 class Rank(Quantity):
-    """A place in an order."""
+    """An ordinal number."""
 
     number: int
     value: ClassVar[str] = "ordinal {number}"
@@ -388,21 +388,21 @@ class Rank(Quantity):
 
 @dataclass(frozen=True)
 class Ordinal(Rank):
-    """A place in an order, in digits."""
+    """An ordinal number in digits."""
 
     weight: ClassVar[float] = 2
 
 
 @dataclass(frozen=True)
 class OrdinalInWords(Rank):
-    """A place in an order, in words."""
+    """An ordinal number in words."""
 
     weight: ClassVar[float] = 3
 
 
 @dataclass(frozen=True)
 class Percent(Quantity):
-    """A share of a hundred, in digits."""
+    """A percentage in digits."""
 
     number: Decimal
     weight: ClassVar[float] = 2.5
@@ -419,7 +419,7 @@ class Percent(Quantity):
 
 @dataclass(frozen=True)
 class PercentInWords(Quantity):
-    """A share of a hundred, in words."""
+    """A percentage in words."""
 
     number: int
     weight: ClassVar[float] = 0.5
@@ -432,7 +432,7 @@ class PercentInWords(Quantity):
 
 @dataclass(frozen=True)
 class Amount(Quantity):
-    """An amount of money in digits, with two behind the point or none."""
+    """An amount of money in digits, with two decimal places or none."""
 
     number: Decimal
     currency: Currency
@@ -451,7 +451,7 @@ class Amount(Quantity):
 
 @dataclass(frozen=True)
 class AmountInWords(Quantity):
-    """An amount of money in words, with or without hundredths."""
+    """An amount of money in words, with or without cents."""
 
     number: int
     currency: Currency
@@ -471,7 +471,7 @@ class AmountInWords(Quantity):
 
 @dataclass(frozen=True)
 class Rounded(Quantity):
-    """Millions or billions: a short number in digits and a word; of money or of anything."""
+    """Millions or billions as a short number in digits and a word, with or without a currency."""
 
     number: Decimal
     scale: Literal["million", "billion"]
@@ -492,7 +492,7 @@ class Rounded(Quantity):
 
 @dataclass(frozen=True)
 class Duration(Quantity):
-    """One or two units of time, each with its number; hours alone are 24 or more, as fewer are a time of the day."""
+    """A duration of one or two units; hours alone are 24 or more, because fewer would be a time of the day."""
 
     parts: tuple[tuple[int, Unit], ...]
     weight: ClassVar[float] = 4
@@ -513,7 +513,7 @@ class Duration(Quantity):
 
 @dataclass(frozen=True)
 class DurationInWords(Quantity):
-    """A number of units of time, in words; never hours, as these are a time of the day."""
+    """A duration of one unit, in words; never hours, because these would be a time of the day."""
 
     number: int
     unit: Unit
@@ -530,4 +530,4 @@ TIMES = (Time, SpokenTime, Moment)
 NUMBERS = (Number, NumberInWords, Ordinal, OrdinalInWords, Percent, PercentInWords)
 AMOUNTS = (Amount, AmountInWords, Rounded, Duration, DurationInWords)
 QUANTITIES: tuple[type[Quantity], ...] = (*DAYS, *TIMES, *NUMBERS, *AMOUNTS)
-"""Every kind, in the order in which they are drawn from."""
+"""Every kind; their order is part of the reproducible draw."""

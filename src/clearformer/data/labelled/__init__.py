@@ -1,1 +1,1 @@
-"""Labelled texts: how they are read, split and prepared, and batches of them."""
+"""Labelled texts: reading, splitting, preparing and batches."""

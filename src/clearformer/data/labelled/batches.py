@@ -1,8 +1,8 @@
-"""The order labelled texts are drawn in, and rows of unequal length as one array.
+"""The order of batches of labelled texts, and padding of rows to one array.
 
-As with a running text (see `batches`), the batch of a step is a pure function of (seed, step). An epoch is every text
-once. Texts of like length come together, so that little of a batch is padding: the epoch's order is cut into pools of
-some batches, each pool is sorted by length, cut into batches, and these are shuffled.
+As with a running text (see `data/text/batches.py`), the batch of a step is a pure function of (seed, step). An epoch is
+every text once. Texts of similar length share a batch, so that little of it is padding: the epoch's order is cut into
+pools of some batches, each pool is sorted by length and cut into batches, and these are shuffled.
 """
 
 import logging
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 STREAM = 5
 POOL_BATCHES = 50
-LENGTH_MULTIPLE = 8  # fewer shapes to compile for, and sizes that a GPU's matrix units like
+LENGTH_MULTIPLE = 8  # gives fewer shapes to compile for, and sizes that suit a GPU's matrix units
 
 TooLong = Literal["refuse", "truncate"]
 
@@ -37,22 +37,21 @@ class LabelledBatch(NamedTuple):
 
 
 class LabelledBatches:
-    """Batches of one split, every text once an epoch.
+    """Batches of one split, with every text once per epoch.
 
-    An epoch is ceil(N / batch_size) batches of `batch_size` rows or, as the texts are spread evenly over them, a few
-    fewer; none is a small rest.
+    An epoch is ceil(N / batch_size) batches over which the texts are spread evenly, so that no batch is a small rest.
 
     Args:
         split: the texts.
         batch_size: B, the most rows in a batch.
         max_length: T, the most tokens in a row, [CLS] and [SEP] included.
         seed: 0 or more, below 2^64.
-        pad_id: what fills a row up to the batch's longest.
-        too_long: what becomes of a text with more tokens: an error, or its first ones and [SEP]; how many are cut is
-            logged once.
+        pad_id: the token that pads rows to the batch's longest.
+        too_long: what to do with longer texts: refuse them, or truncate them to their first tokens and [SEP]; the
+            number of truncated texts is logged once.
 
     Raises:
-        DataError: a text is too long and may not be cut.
+        DataError: a text is too long and may not be truncated.
     """
 
     def __init__(
@@ -75,36 +74,36 @@ class LabelledBatches:
             )
         self._pad_id = pad_id
         self._seed = seed
-        # An epoch's order is kept, as the next step mostly needs it again; the cache only saves time.
+        # An epoch's order is kept, because the next step usually needs it again; the cache only saves time.
         self._order = lru_cache(maxsize=2)(self._order_of)
 
     @property
     def steps_per_epoch(self) -> int:
-        """The batches that hold every text once."""
+        """The number of batches in which every text occurs once."""
         return -(-len(self.split) // self.batch_size)
 
     def epochs(self, steps: int) -> float:
-        """How many times over the split `steps` batches are."""
+        """Return the number of passes over the split in `steps` batches."""
         return steps / self.steps_per_epoch
 
     def indices(self, step: int) -> np.ndarray:
-        """Which texts of the split a step's rows are, [B] int64."""
+        """Return the indices in the split of a step's texts, [B] int64."""
         epoch, number = divmod(step, self.steps_per_epoch)
         return self._order(epoch)[number]
 
     def batch(self, step: int, rows: slice = ALL_ROWS) -> LabelledBatch:
-        """The batch of a step.
+        """Return the batch of a step.
 
         Args:
             step: 0 or more.
-            rows: those that are wanted, such as `slice(i, None, n)` for process i of n. T is the whole batch's.
+            rows: the rows to return, such as `slice(i, None, n)` for process i of n. T is that of the whole batch.
         """
         indices = self.indices(step)
         length = padded_length(int(self.lengths[indices].max()), self.max_length)
         return batch_of(self.split, indices[rows], length, self._pad_id)
 
     def _order_of(self, epoch: int) -> list[np.ndarray]:
-        """The texts of each batch of an epoch."""
+        """Draw the texts of each batch of an epoch."""
         rng = generator_at(self._seed, STREAM, epoch)
         batches = np.array_split(rng.permutation(len(self.split)), self.steps_per_epoch)
         ordered: list[np.ndarray] = []
@@ -120,10 +119,10 @@ class LabelledBatches:
 def in_length_order(
     split: LabelledSplit, batch_size: int, max_length: int, pad_id: int, too_long: TooLong = "refuse"
 ) -> Iterator[tuple[np.ndarray, LabelledBatch]]:
-    """A whole split, each text once, the longest first: the texts' places in the split, [B], and their batch.
+    """Yield a whole split, each text once, the longest first: the texts' indices in the split, [B], and their batch.
 
     Raises:
-        DataError: a text is too long and may not be cut.
+        DataError: a text is too long and may not be truncated.
     """
     lengths = fitted_lengths(split, max_length, too_long)
     order = np.argsort(-lengths, kind="stable")
@@ -134,15 +133,15 @@ def in_length_order(
 
 
 def n_too_long(split: LabelledSplit, max_length: int) -> int:
-    """How many texts have more tokens than a model with `max_length` positions reads."""
+    """Count the texts with more tokens than a model with `max_length` positions reads."""
     return int((split.lengths > max_length).sum())
 
 
 def fitted_lengths(split: LabelledSplit, max_length: int, too_long: TooLong) -> np.ndarray:
-    """The tokens of each text of which none is longer than `max_length`, [N] int64.
+    """Return the number of tokens that each text has after truncation to `max_length`, [N] int64.
 
     Raises:
-        DataError: a text is too long and may not be cut.
+        DataError: a text is too long and may not be truncated.
     """
     lengths = split.lengths
     longer = np.flatnonzero(lengths > max_length)
@@ -157,15 +156,15 @@ def fitted_lengths(split: LabelledSplit, max_length: int, too_long: TooLong) -> 
 
 
 def batch_of(split: LabelledSplit, indices: np.ndarray, length: int, pad_id: int) -> LabelledBatch:
-    """Some texts of a split as a batch of `length` tokens a row."""
+    """Return some texts of a split as a batch with rows of `length` tokens."""
     tokens, padding = padded([split.row(index) for index in indices.tolist()], length, pad_id)
     return LabelledBatch(tokens, padding, split.label_ids[indices])
 
 
 def padded(rows: Sequence[np.ndarray], length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """Texts as one array [B T] int64, and [B T] bool that is True where a token is real.
+    """Pad rows to one array [B T] int64, with a mask [B T] bool that is True where a token is real.
 
-    A text longer than T is cut and keeps its last token, [SEP].
+    A row longer than T is truncated and keeps its last token, [SEP].
     """
     tokens = np.full((len(rows), length), pad_id, np.int64)
     padding = np.zeros((len(rows), length), bool)
@@ -178,5 +177,5 @@ def padded(rows: Sequence[np.ndarray], length: int, pad_id: int) -> tuple[np.nda
 
 
 def padded_length(longest: int, max_length: int) -> int:
-    """T for a batch: the longest row, rounded up to a multiple, but no more than the model reads."""
+    """Return T for a batch: the longest row, rounded up to a multiple, but no more than the model reads."""
     return min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, max_length)

@@ -1,4 +1,4 @@
-"""Which labelled texts a classifier learns from, and which of them are held out."""
+"""The labelled texts that a classifier learns from, and how some are held out."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -16,19 +16,18 @@ DEFAULT_VAL_FRACTION = 0.1
 class LabelledData(DataSpec):
     """Section `data` of a run that classifies: texts, each with one label.
 
-    `name` is a built-in (languages, sst2, agnews, trec), `path` a file of your own: TSV, CSV or JSONL, plain or
-    gzip; with neither, they are `languages`. The first line of a TSV or CSV names its columns; where a file has no
-    such line, `columns` does, in their order ("text,label"), and then for all of the files. `text_field` and
-    `label_field` are the names of the two that are read.
+    `name` is a built-in (languages, sst2, agnews, trec), `path` a file of your own: TSV, CSV or JSONL, plain or gzip;
+    with neither, the data are `languages`. The first line of a TSV or CSV names its columns. If the files have no such
+    line, `columns` names them for all files, in order ("text,label"). `text_field` and `label_field` are the columns
+    or JSONL fields to read.
 
-    What is held out is in files of its own (`val_path`, `test_path`), or it is about `val_fraction` of the texts (0.1
-    where not given; 0 for none). Each text's own words decide whether it is held out (see `holding_out`), so that a
-    text that is added moves no other one, and one that stands there twice is never on both sides.
+    Held-out texts come from files of their own (`val_path`, `test_path`), or are about `val_fraction` of the texts (0.1
+    if not given; 0 for none). Each text's own content decides whether it is held out (see `holding_out`), so adding a
+    text moves no other one, and a text that occurs twice is never on both sides.
 
-    `labels` are the classes in the order of their numbers; in a run they are those of the training texts, sorted,
-    and need not be given.
+    `labels` are the classes in the order of their ids. By default they are the labels of the training texts, sorted.
 
-    A text with more tokens than the model has positions is refused, or with `too_long="truncate"` cut to fit.
+    A text with more tokens than the model has positions is an error; `too_long="truncate"` truncates it instead.
     """
 
     form: ClassVar[Form] = "labelled"
@@ -92,19 +91,19 @@ class LabelledData(DataSpec):
 
     @property
     def column_names(self) -> list[str] | None:
-        """The columns of files without a header; None where the files name them."""
+        """The columns of files without a header; None if the files name them."""
         return None if self.columns is None else [name.strip() for name in self.columns.split(",")]
 
     @property
     def held_out(self) -> Fraction:
-        """The share of the texts in `path` that validation takes, exactly as the decimal is written."""
+        """The share of the texts in `path` to hold out for validation, exact for the decimal as written."""
         if self.val_path is not None:
             return Fraction(0)
         return Fraction(repr(DEFAULT_VAL_FRACTION if self.val_fraction is None else self.val_fraction))
 
     @property
     def label(self) -> str:
-        """A short name of the data: the built-in's, or the file's without its endings."""
+        """A short name of the data: the built-in's, or the file's without its suffixes."""
         if self.makes_its_own:
             return self.kind
         return self.name or (Path(self.path).name.partition(".")[0] if self.path else DEFAULT_LABELLED)

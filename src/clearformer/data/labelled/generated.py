@@ -1,4 +1,4 @@
-"""Labelled texts that a kind of data of one's own yields."""
+"""Labelled texts made by a registered kind of data."""
 
 from clearformer.data.labelled.config import LabelledData
 from clearformer.data.labelled.reading import LabelledText
@@ -7,10 +7,10 @@ from clearformer.errors import DataError, shown
 
 
 def generated_texts(config: LabelledData) -> list[LabelledText]:
-    """The texts of the method `labelled_texts` of a kind, numbered from 1.
+    """Return the texts of a kind's method `labelled_texts`, numbered from 1.
 
     Raises:
-        DataError: one of them is not a text and a label, two strings with something in them.
+        DataError: one of them is not a text and a label, both non-blank strings.
     """
     texts = []
     for number, made in enumerate(config.made(), start=1):

@@ -1,8 +1,8 @@
-"""Labelled texts, once: read, split, turned into tokens and put into the cache; afterwards only opened.
+"""Preparing labelled texts: read and split them, tokenise them once into the cache, and open the tokens later.
 
-The tokens of a split lie in shards as a text's do, each text as [CLS] x1 ... xm [SEP], one behind the other. As no
-text contains a special token, [SEP] says where each one ends. The texts and labels themselves are read anew each
-time, and their SHA-256 is what finds the tokens in the cache.
+The tokens of a split are in shards like a running text's, each text as [CLS] x1 ... xm [SEP], one after the other. No
+text contains a special token, so [SEP] marks where each one ends. The texts and labels themselves are read every time,
+and their SHA-256 is the key of the tokens in the cache.
 """
 
 import logging
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 FAMILY = "encoder"
 ENCODED_AT_ONCE = 1000
-LABELLED_VERSION = 2  # of what is prepared besides the shards, which have a version of their own
+LABELLED_VERSION = 2  # of the prepared data apart from the shards, which have a version of their own
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class LabelledSplit:
     """One split: `len()` texts in the order they were read, each with its label and its tokens.
 
     Attributes:
-        label_ids: the place of each text's label among the data set's, [N] int64.
-        tokens: those of all texts, one behind the other, each between [CLS] and [SEP].
+        label_ids: the index of each text's label among the data set's labels, [N] int64.
+        tokens: the tokens of all texts, concatenated, each text between [CLS] and [SEP].
         ends: where each text's tokens end, [N] int64.
-        lines: the number of the line each text starts on, [N] int64.
+        lines: the number of the line that each text starts on, [N] int64.
         place: the file of these lines.
     """
 
@@ -75,16 +75,16 @@ class LabelledSplit:
 
     @property
     def lengths(self) -> np.ndarray:
-        """The tokens of each text, [CLS] and [SEP] included, [N] int64."""
+        """The number of tokens of each text, [CLS] and [SEP] included, [N] int64."""
         return np.diff(self.ends, prepend=0)
 
     def row(self, index: int) -> np.ndarray:
-        """One text's tokens, [CLS] and [SEP] included, int64."""
+        """Return one text's tokens, [CLS] and [SEP] included, int64."""
         start = int(self.ends[index - 1]) if index else 0
         return self.tokens.read(start, int(self.ends[index]))
 
     def find(self, indices: Sequence[int]) -> list[Example]:
-        """Some of the texts, and the lines that they stand on; of a text over several lines, the first.
+        """Return some of the texts with their places in the file; for a text over several lines, the first.
 
         Raises:
             DataError: their file cannot be read.
@@ -94,13 +94,13 @@ class LabelledSplit:
         return examples_on_lines(texts, self.lines[list(indices)].tolist(), paths, self.place)
 
     def where(self, index: int) -> str:
-        """One text's place, for a message."""
+        """Return one text's place, for a message."""
         return f"{self.place}, line {self.lines[index]}"
 
 
 @dataclass(frozen=True)
 class LabelledDataset:
-    """Prepared labelled texts: the splits by name, the labels in the order of their ids, and how it was made."""
+    """Prepared labelled texts: their tokeniser, labels in order of their ids, splits by name, and manifest."""
 
     tokenizer: Tokenizer
     labels: tuple[str, ...]
@@ -108,7 +108,7 @@ class LabelledDataset:
     manifest: dict[str, Any]
     folder: Path
     unlearnt: Mapping[str, int]
-    """How many held-out texts were left out of each label that no training text has."""
+    """For each label that no training text has, the number of held-out texts that were left out."""
 
     @property
     def notes(self) -> Iterator[str]:
@@ -130,17 +130,16 @@ def prepare_labelled(
     *,
     progress: Progress = lambda *_: None,
 ) -> LabelledDataset:
-    """The texts of `config` with their tokens, made now or found in the cache.
+    """Prepare the texts of `config` with their tokens, made now or found in the cache.
 
-    A tokeniser that is given as a spec is trained: a character vocabulary on all texts, so that the held-out ones
-    hold no unknown character; every other on the training texts alone. What is unusual is logged (see
-    `LabelledDataset.notes`).
+    A spec is trained to a tokeniser: a character vocabulary on all texts, so that the held-out ones hold no unknown
+    character; every other kind on the training texts alone. Anything unusual is logged (see `LabelledDataset.notes`).
 
     Args:
         config: the texts and their splits.
-        tokenizer: how to make one, or one that is made; it must have the special tokens of an encoder.
-        cache_dir: in place of the user's cache folder.
-        progress: called with how far it is, in characters.
+        tokenizer: the tokeniser, with the special tokens of an encoder, or the spec to train one from.
+        cache_dir: a folder to use instead of the user's cache folder.
+        progress: called with the progress, in characters or, while encoding, in texts.
 
     Raises:
         DataError: the texts cannot be used (see `open_labelled`).
@@ -163,10 +162,10 @@ def prepare_labelled(
 
 
 def require_encoder_specials(tokenizer: Tokenizer) -> None:
-    """Refuses a tokeniser that cannot mark the start and end of a text, fill a row or hide a token.
+    """Refuse a tokeniser without the special tokens that start, end, pad and mask a row.
 
     Raises:
-        TokenizerError: with the tokens that it lacks.
+        TokenizerError: it lacks one of them; the message names those that are missing.
     """
     ids = (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.mask_id)
     lacking = [name for name, token in zip(specials_of(FAMILY), ids, strict=True) if token is None]
@@ -184,7 +183,7 @@ class _Preparation:
     progress: Progress
 
     def trained(self, spec: TokenizerConfig) -> Tokenizer:
-        """The tokeniser of a spec, from the cache where these texts have trained it before."""
+        """Train the tokeniser of a spec, or take it from the cache if these texts have trained it before."""
         specials = specials_of(FAMILY)
         if not spec.needs_corpus:
             return spec.train((), specials=specials)
@@ -204,7 +203,7 @@ class _Preparation:
             self.progress(doing, done, total)
 
     def folder(self, tokenizer: Tokenizer) -> Path:
-        """Where these texts in these tokens are, or will be."""
+        """Return the cache folder of these texts in this tokeniser's tokens."""
         key = {
             "labelled": self.source.sha256,
             "tokenizer": tokenizer.fingerprint(),
@@ -241,7 +240,7 @@ class _Preparation:
         )
 
     def make(self, tokenizer: Tokenizer, folder: Path) -> None:
-        """Encodes the texts into `folder`."""
+        """Encode the texts into `folder`."""
         dtype = token_dtype(tokenizer.vocab_size)
         train = [(each.text,) for each in self.source.splits["train"]]
         with folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
@@ -265,7 +264,7 @@ class _Preparation:
                 writer.add(tokenizer.wrap(ids))
 
     def _place(self, name: str, texts: Sequence[LabelledText], number: int) -> str:
-        """Where the n-th of some texts stands."""
+        """Return the place of the n-th of some texts, for a message."""
         return self.source.where(name, texts[number].line)
 
     def _manifest(

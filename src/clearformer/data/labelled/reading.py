@@ -1,4 +1,4 @@
-"""Files of labelled texts: TSV, CSV and JSONL, plain or gzip, to texts, labels and the lines they stand on."""
+"""Reading files of labelled texts (TSV, CSV and JSONL, plain or gzip) as texts, labels and line numbers."""
 
 import csv
 import json
@@ -14,13 +14,13 @@ from clearformer.errors import DataError, count, did_you_mean, shortened
 SUFFIXES = (".tsv", ".csv", *JSONL_SUFFIXES)
 CHANGE_FIELDS = "data.text_field=NAME and data.label_field=NAME say which are read"
 
-MOST_FIELD_CHARS = 2**31 - 1  # the most that every platform takes
+MOST_FIELD_CHARS = 2**31 - 1  # the highest limit that every platform accepts
 
 Row = tuple[int, list[str]]
 
 
 class LabelledText(NamedTuple):
-    """A text, its label, and the number (from 1) of the line it starts on."""
+    """A text, its label, and the number (from 1) of the line that it starts on."""
 
     text: str
     label: str
@@ -28,23 +28,23 @@ class LabelledText(NamedTuple):
 
     @property
     def own_values(self) -> tuple[str, ...]:
-        """The value that decides the split: the text alone, so that one with two labels stays in one split."""
+        """The text alone decides its split, so that a text with two labels stays in one split."""
         return (own_text(self.text),)
 
 
 def read_labelled(
     path: Path, text_field: str, label_field: str, columns: Sequence[str] | None = None
 ) -> Iterator[LabelledText]:
-    """The labelled texts of a file, in order, without the white space around them; blank lines are left out.
+    """Yield the labelled texts of a file in order, without outer white space; blank lines are skipped.
 
-    A TSV has no quotes: a quotation mark in it is one. A CSV has them as Python's `csv` reads them, so that a text
-    may hold commas and newlines. A JSONL label may be text, a whole number, true or false.
+    In a TSV, a quotation mark is an ordinary character. A CSV is read by Python's `csv`, so a quoted text may hold
+    commas and newlines. A JSONL label may be text, a whole number, true or false.
 
     Args:
         path: `.tsv`, `.csv`, `.jsonl` or `.ndjson`, and these with `.gz`.
         text_field: the column of the texts.
         label_field: the column of the labels.
-        columns: the names of a TSV's or CSV's columns, where its first line does not name them.
+        columns: the names of a TSV's or CSV's columns if its first line does not name them.
 
     Raises:
         DataError: the file cannot be read, has no such column, or has a line without a text or a label.
@@ -101,7 +101,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_fault(message: str) -> str:
-    """A message for an error of the `csv` module: what is wrong with the row, and what to do."""
+    """Reword an error of the `csv` module: what is wrong with the row, and how to fix it."""
     if message.startswith("unexpected end of data"):
         return "a quotation mark opens here and is never closed; close it, or write two for one that is meant"
     if "expected after" in message:
@@ -115,7 +115,7 @@ def _csv_fault(message: str) -> str:
 
 @contextmanager
 def _fields_of_any_length() -> Iterator[None]:
-    """Lets a field of a CSV be longer than the module allows, which is set for all of the program."""
+    """Raise the `csv` module's limit on the length of a field, which is global, inside the `with` block."""
     allowed = csv.field_size_limit(MOST_FIELD_CHARS)
     try:
         yield
@@ -149,10 +149,10 @@ def _from_rows(
 
 
 def _without_header(path: Path, rows: Iterator[Row], columns: Sequence[str]) -> Iterator[Row]:
-    """The rows of a file whose columns are named elsewhere, so that its first line is a text like the others.
+    """Yield the rows of a file without a header, whose first line is data.
 
     Raises:
-        DataError: the first line names the same columns; it would be a text with the label "label".
+        DataError: the first line names the same columns; it would become a text with the label "label".
     """
     for number, (line, row) in enumerate(rows):
         if number == 0 and [name.strip() for name in row] == list(columns):
@@ -191,7 +191,7 @@ def _from_json(path: Path, text_field: str, label_field: str) -> Iterator[Labell
             raise DataError(
                 f"{where}: field {text_field!r} is not text but {shortened(json.dumps(text), 40)}"
             )
-        if not isinstance(label, str | int):  # True and False are ints
+        if not isinstance(label, str | int):  # True and False are ints too
             raise DataError(
                 f"{where}: field {label_field!r} is no label but {shortened(json.dumps(label), 40)}: a label is text, "
                 "a whole number, true or false"

@@ -1,4 +1,4 @@
-"""Where labelled texts come from: files of the user's, or one of the built-in sets; and which are held out."""
+"""Sources of labelled texts: the user's files or a built-in set; and holding out a part of them."""
 
 import hashlib
 from collections import Counter
@@ -17,31 +17,31 @@ from clearformer.data.reading import existing_file
 from clearformer.errors import DataError, did_you_mean
 from clearformer.files import data_folder
 
-MOST_NAMED = 12  # of the labels, in a message
+MOST_NAMED = 12  # labels in a message
 
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """All texts of a data set, by split (train first), each in the order it was read in."""
+    """All texts of a data set by split (train first), in the order they were read."""
 
     description: str
     """Their name and place, for messages."""
     splits: Mapping[str, Sequence[LabelledText]]
     places: Mapping[str, str]
-    """The file, or what is in its place, that each split's line numbers belong to."""
+    """The file, or the name of another source, that each split's line numbers refer to."""
     given_labels: tuple[str, ...] | None = None
-    """The classes, where they are known beforehand."""
+    """The classes, if they are known beforehand."""
     unlearnt: Mapping[str, int] = field(default_factory=dict)
-    """How many texts were to be held out, and left out, of each label that no training text has."""
+    """For each label that no training text has, the number of held-out texts that were left out."""
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The classes: those that are given, or the labels of the training texts, sorted."""
+        """The classes: the given ones, or the labels of the training texts, sorted."""
         return self.given_labels or tuple(sorted({each.label for each in self.splits["train"]}))
 
     @cached_property
     def sha256(self) -> str:
-        """Of every split's texts and labels, in order."""
+        """The SHA-256 of every split's texts and labels, in order."""
         digest = hashlib.sha256()
         for name, texts in self.splits.items():
             digest.update(f"{name}\0{len(texts)}\0".encode())
@@ -50,21 +50,21 @@ class LabelledTexts:
         return digest.hexdigest()
 
     def where(self, split: str, line: int) -> str:
-        """A text's place, for a message."""
+        """Return a text's place, for a message."""
         return f"{self.places[split]}, line {line}"
 
     def check_not_empty(self) -> None:
-        """Refuses files without texts.
+        """Refuse a split without texts.
 
         Raises:
-            DataError: it names the file.
+            DataError: there is one; the message names its file.
         """
         for name, texts in self.splits.items():
             if not texts:
                 raise DataError(f"{self.places[name]}: there are no texts in it")
 
     def check_several_labels(self) -> None:
-        """Refuses what is no classification.
+        """Refuse data that leave nothing to classify.
 
         Raises:
             DataError: there is only one label.
@@ -76,10 +76,10 @@ class LabelledTexts:
             )
 
     def check_known_labels(self) -> None:
-        """Refuses a label that is none of the given or of the training texts'.
+        """Refuse a label that is not among the classes.
 
         Raises:
-            DataError: it names the line.
+            DataError: there is one; the message names its line.
         """
         remedy = "take the text out" if self.given_labels else "add training texts that have it"
         for name, texts in self.splits.items():
@@ -92,7 +92,7 @@ class LabelledTexts:
 
 
 def open_labelled(config: LabelledData) -> LabelledTexts:
-    """The texts that `config` names, read and checked.
+    """Read and check the texts that `config` names.
 
     Raises:
         DataError: there is no such name or file, a line of it cannot be used, or the texts cannot be learnt from.
@@ -113,10 +113,10 @@ def open_labelled(config: LabelledData) -> LabelledTexts:
 
 
 def _hold_out(texts: LabelledTexts, share: Fraction) -> LabelledTexts:
-    """The texts with a validation split taken from training (see `holding_out`).
+    """Take a validation split from the training texts (see `holding_out`).
 
-    A held-out text whose label no training text has is left out: there is nothing to learn that label from, and to
-    train on it after all would make its split depend on other texts.
+    A held-out text with a label that no training text has is left out: the label cannot be learnt, and moving the text
+    to training would make its split depend on other texts.
     """
     drawn = hold_out(texts.splits["train"], {"val": share}, "text")
     learnt = texts.given_labels or {each.label for each in drawn["train"]}
@@ -157,25 +157,25 @@ class LabelledBuiltIn:
     about: str
     size: str
     where: Callable[[], str | None]
-    """Where it is on this machine, or None where it is not."""
+    """Returns where it is on this machine, or None if it is not there."""
     read: Callable[[], LabelledTexts]
-    """The texts, with the splits that the set itself has."""
+    """Reads the texts, with the set's own splits."""
 
 
 @dataclass(frozen=True)
 class _Files:
-    """The files of a known set in `$CLEARFORMER_DATA`, each as it is or with `.gz`, and how one is read."""
+    """The files of a known set in `$CLEARFORMER_DATA`, plain or with `.gz`, and their readers."""
 
     title: str
     names: Mapping[str, str]
     readers: Mapping[str, Callable[[Path], Iterator[LabelledText]]]
-    """How each split's file is read."""
+    """The reader of each split's file."""
     label_names: Mapping[str, str]
-    """Names of the labels in the files; empty where they are words already."""
+    """Names for the labels in the files; empty if these are words already."""
     home: str
 
     def find(self) -> dict[str, Path] | None:
-        """The file of each split, if all are on this machine."""
+        """Return the file of each split if all are on this machine, else None."""
         own = data_folder()
         if own is None:
             return None
@@ -211,7 +211,7 @@ class _Files:
 
 
 def _read_trec(path: Path) -> Iterator[LabelledText]:
-    """Lines of a label, a space and a question, in Latin-1 as they were published."""
+    """Read lines of a label, a space and a question, in Latin-1 as published."""
     for number, line in enumerate(path.read_bytes().decode("latin-1").split("\n"), start=1):
         if line.strip():
             label, _, question = line.strip().partition(" ")
@@ -225,7 +225,7 @@ def _read_agnews(path: Path) -> Iterator[LabelledText]:
 SST2 = _Files(
     title="SST-2, phrases and sentences of film reviews",
     names={"train": "sst2/train.tsv", "val": "sst2/dev.tsv"},
-    # GLUE's development file calls the column otherwise than its training file.
+    # The text column has another name in GLUE's development file than in its training file.
     readers={
         "train": partial(read_labelled, text_field="sentence", label_field="label"),
         "val": partial(read_labelled, text_field="content", label_field="label"),

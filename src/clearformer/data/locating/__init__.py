@@ -1,1 +1,1 @@
-"""Where what a model was trained on stands in the files that it was read from."""
+"""Locating a model's training examples in the files that they were read from."""

@@ -1,4 +1,4 @@
-"""An example of the training data, and the bytes of the files that it stands in."""
+"""An example of the training data, and its bytes in files."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ class Span:
     """Some bytes of a file.
 
     Attributes:
-        file: Its path; of a text that comes from no file, what it comes from (`pydoc, ..., topic 'if'`).
-        start: The first byte, from 0; of a packed file, of what it unpacks to.
-        stop: The byte behind the last.
+        file: Its path, or the name of another source (`pydoc, ..., topic 'if'`).
+        start: The first byte, from 0; in a gzip file, counted in the unpacked content.
+        stop: The byte after the last.
     """
 
     file: str
@@ -27,7 +27,7 @@ class Span:
 
 
 class Example(NamedTuple):
-    """A window of a text, a pair or a labelled text: what it says, and where it stands."""
+    """A window of a text, a pair or a labelled text, and its place in files."""
 
     text: str
     spans: list[Span]
@@ -37,11 +37,11 @@ class Origin(NamedTuple):
     """Where a document of a text comes from.
 
     Attributes:
-        name: A file, or what is in its place.
-        start: Its first byte there.
-        stop: The byte behind its last one.
-        n_bytes: Those of its text. Fewer than `stop - start` where it is written otherwise, as in a JSON string: then
-            any part of it stands somewhere between the two.
+        name: The file, or the name of another source.
+        start: The document's first byte there.
+        stop: The byte after its last.
+        n_bytes: The bytes of its text. They differ from `stop - start` if the file encodes the text, as a JSON string
+            does; a part of the text is then only known to lie between the two.
     """
 
     name: str
@@ -51,19 +51,19 @@ class Origin(NamedTuple):
 
     @classmethod
     def of_text(cls, name: str, text: str) -> Self:
-        """That of a text which comes from no file."""
+        """Return the origin of a text that comes from no file."""
         size = len(text.encode())
         return cls(name, 0, size, size)
 
     def span(self, first: int, last: int) -> Span:
-        """Where the bytes `first` to `last` of the document stand."""
+        """Return where bytes `first` to `last` of the document are."""
         if self.stop - self.start != self.n_bytes:
             return Span(self.name, self.start, self.stop)
         return Span(self.name, self.start + first, self.start + last)
 
 
 def spans_of_lines(path: Path, numbers: Iterable[int]) -> dict[int, Span]:
-    """The bytes of some lines of a file, each without what ends it; lines are numbered from 1.
+    """Locate some lines of a file, without their line ends; lines are numbered from 1.
 
     Raises:
         DataError: the file cannot be read.
@@ -80,13 +80,13 @@ def spans_of_lines(path: Path, numbers: Iterable[int]) -> dict[int, Span]:
 def examples_on_lines(
     texts: Sequence[str], numbers: Sequence[int], paths: Sequence[Path], otherwise: str
 ) -> list[Example]:
-    """Examples that stand on numbered lines of one or more files alike.
+    """Return examples, each of which is on the same line of every file.
 
     Args:
-        texts: What each says.
-        numbers: The line of each.
-        paths: The files; none, where the data are made and not read.
-        otherwise: What is named in place of a file then.
+        texts: The text of each example.
+        numbers: The line of each example.
+        paths: The files; empty if the data are generated.
+        otherwise: The name to give instead of a file in that case.
 
     Raises:
         DataError: a file cannot be read.

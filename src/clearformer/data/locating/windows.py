@@ -1,10 +1,10 @@
-"""Windows of a prepared text, found again in the files that it was read from.
+"""Locating windows of a prepared text in the files that it was read from.
 
-A prepared text is a row of tokens, and keeps no places. They follow exactly from the tokens: where a tokeniser is
-lossless, the bytes before a token are those of the tokens before it. Where it is not (it lowers letters, knows no such
-character, adds a space), the text is cut and encoded again as it was, and a window is found to whole words.
+A prepared text is a sequence of tokens without places, but the places follow from the tokens. With a lossless
+tokeniser, the bytes before a token are those of the tokens before it. Otherwise (it lowers case, lacks a character,
+adds a space), the text is cut and encoded again in the same way, and a window is located to whole words.
 
-Bytes are counted in the running text first, all documents one behind the other, and then in each document's file.
+Bytes are first counted in the running text, all documents concatenated, and then in each document's file.
 """
 
 import re
@@ -30,12 +30,12 @@ TRAIN = "train"
 def find_windows(
     config: TextData, dataset: Dataset, windows: Sequence[tuple[int, int]], split_name: str = TRAIN
 ) -> list[Example]:
-    """The text of some windows of a split, and where it stands.
+    """Return the text and the place of some windows of a split.
 
     Args:
-        config: Where the text comes from.
+        config: The source of the text.
         dataset: The text as tokens.
-        windows: Of each its first token in the split and the one behind its last.
+        windows: For each window, its first token in the split and the one after its last.
         split_name: The split.
 
     Raises:
@@ -53,7 +53,7 @@ def find_windows(
 
 
 def bytes_before(dataset: Dataset, split_name: str) -> int:
-    """The bytes of the text before a split: those of the splits before it."""
+    """Return the bytes of the text before a split: those of the splits before it."""
     names = list(dataset.splits)
     return sum(dataset.splits[name].n_bytes for name in names[: names.index(split_name)])
 
@@ -64,9 +64,9 @@ def bytes_before(dataset: Dataset, split_name: str) -> int:
 def bytes_by_tokens(
     split: Split, tokenizer: Tokenizer, windows: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]] | None:
-    """The bytes of windows, counted by those that each token stands for.
+    """Locate windows by the number of bytes that each token stands for.
 
-    None where the tokens do not hold all of the text, so that they cannot tell.
+    Return None if the tokens do not hold all of the text, so that the count would be wrong.
     """
     if not tokenizer.lossless:
         return None
@@ -92,14 +92,14 @@ def bytes_by_words(
     tokenizer: Tokenizer,
     windows: Sequence[tuple[int, int]],
 ) -> list[tuple[int, int]]:
-    """The bytes of windows, to whole words: the text is encoded again, piece by piece as it was.
+    """Locate windows to whole words, by encoding the text again in the same pieces.
 
     Args:
         source: The text.
-        stops: For each split the character of the text before which it ends.
+        stops: For each split, the position in the text before which it ends, in characters.
         split_name: The split.
-        tokenizer: What made the tokens.
-        windows: In tokens of the split.
+        tokenizer: The tokeniser of the tokens.
+        windows: The windows, in tokens of the split.
     """
     wanted = np.unique([token for start, stop in windows for token in (start, stop - 1)])
     found: dict[int, tuple[int, int]] = {}
@@ -123,7 +123,7 @@ def bytes_by_words(
 
 
 def bytes_of_tokens(tokenizer: Tokenizer, text: str, ids: np.ndarray) -> list[tuple[int, int]]:
-    """For each token of a text the bytes that it is made of, or those of the word that it is a part of."""
+    """For each token of a text, return its bytes in the text, or those of its whole word if they are unknown."""
     content = text.encode()
     parts = [tokenizer.token_bytes(token) for token in ids.tolist()]
     added = 1 if tokenizer.opens_with_space and b"".join(parts) == b" " + content else 0
@@ -144,7 +144,7 @@ def bytes_of_tokens(tokenizer: Tokenizer, text: str, ids: np.ndarray) -> list[tu
 
 
 def words_of(text: str) -> list[str]:
-    """A text cut before all white space that follows something else: no word-based token lies across such a place."""
+    """Cut a text before white space that follows other characters: no word-based token crosses such a place."""
     return re.findall(r"\s*\S+|\s+", text)
 
 
@@ -152,7 +152,7 @@ def words_of(text: str) -> list[str]:
 
 
 def spans_of(source: Source, bounds: Sequence[tuple[int, int]]) -> list[list[Span]]:
-    """Where some stretches of bytes of a running text stand, document by document.
+    """Locate stretches of bytes of a running text in its sources, document by document.
 
     Raises:
         DataError: the text is shorter than it was.

@@ -1,1 +1,1 @@
-"""Pairs of lines: where they come from, how they are prepared, and batches of about one length."""
+"""Pairs of lines in two languages: sources, preparing, and batches of similar length."""

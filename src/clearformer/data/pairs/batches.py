@@ -1,13 +1,13 @@
-"""Batches of pairs of about one length: each holds as many pairs as its tokens allow.
+"""Batches of pairs of similar length: each holds as many pairs as its tokens allow.
 
-A batch's rows are filled up to its longest, so rows of like length waste the least. The pairs lie in order of their
-widths (their lengths, special tokens included, rounded up to a multiple), and this order is cut into batches once.
-An epoch draws which of the pairs of equal widths stand where, and the order of the batches. So each batch keeps
-its shape from epoch to epoch while its pairs change, and step s is batch `s mod n` of epoch `s div n`: a pure
-function of (seed, step), with nothing to carry from one step to the next (as in data/text/batches.py).
+A batch's rows are padded to its longest, so rows of similar length waste the least. The pairs are ordered by width
+(length with special tokens, rounded up to a multiple), and this order is cut into batches once. An epoch draws the
+order of pairs of equal widths, and the order of the batches. Each batch thus keeps its shape from epoch to epoch while
+its pairs change, and step s is batch `s mod n` of epoch `s div n`: a pure function of (seed, step), with no state to
+carry from one step to the next (as in data/text/batches.py).
 
-Where every epoch reads the pairs in other tokens (`merge_dropout.py`), their widths are others too, and each epoch is
-cut by its own, into as many batches as the first.
+If every epoch reads the pairs in other tokens (`merge_dropout.py`), their widths change too, and each epoch is cut by
+its own widths, into as many batches as the first.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,9 +35,9 @@ class PairBatch:
     """
 
     indices: np.ndarray
-    """[B]: which pairs of the split these are."""
+    """[B]: the indices of these pairs in the split."""
     source: np.ndarray
-    """[B S]: x1 ... xm <eos>, then <pad>; before x1 what the tokeniser has to stand there, mostly nothing."""
+    """[B S]: x1 ... xm <eos>, then <pad>; before x1 the tokeniser's `before_source`, usually nothing."""
     source_padding: np.ndarray
     """[B S]."""
     tokens: np.ndarray
@@ -47,14 +47,14 @@ class PairBatch:
     padding: np.ndarray
     """[B T]."""
     n_target_tokens: int
-    """Targets in the whole batch that this is or is a part of: what a sum over its parts is divided by."""
+    """Targets in the whole batch, even if this is a part of it: the divisor of a sum over all parts."""
 
     def __len__(self) -> int:
         return len(self.indices)
 
 
 class PairRows:
-    """Makes batches of pairs of a split, their widths rounded up to a multiple."""
+    """Maker of batches from the pairs of a split, with widths rounded up to a multiple."""
 
     def __init__(self, split: PairSplit, tokenizer: Tokenizer, multiple: int):
         self._split = split
@@ -62,10 +62,10 @@ class PairRows:
         self._before = np.array(tokenizer.before_source, np.int64)
         lengths = np.stack((split.source_lengths + len(self._before), split.target_lengths), axis=1) + 1
         self.widths = -(-lengths // multiple) * multiple
-        """For each pair, the tokens of its source and of its target with the special one, rounded up, [N 2]."""
+        """The width of each pair's source and target, [N 2]: tokens with the special ones, rounded up."""
 
     def batch(self, indices: np.ndarray, rows: slice = ALL_ROWS) -> PairBatch:
-        """Some rows of a batch of these pairs, as wide as the whole batch."""
+        """Return some rows of the batch of these pairs, as wide as the whole batch."""
         source_width, target_width = self.widths[indices].max(axis=0).tolist()
         wanted = indices[rows]
         sources, targets = self._split.sides
@@ -80,13 +80,13 @@ class PairRows:
         )
 
     def n_target_tokens(self, indices: np.ndarray) -> int:
-        """Targets of these pairs, <eos> included."""
+        """Return the number of targets of these pairs, <eos> included."""
         return int(self._split.target_lengths[indices].sum()) + len(indices)
 
     def _ended(
         self, side: PairSide, indices: np.ndarray, width: int, fill: int, before: np.ndarray = NOTHING
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Rows with <eos> after their tokens and what stands before them, and where they are real."""
+        """Return rows of `before`, the tokens and <eos>, padded with `fill`, and the mask of their real tokens."""
         lengths = side.lengths[indices] + len(before)
         rows = np.empty((len(indices), width), np.int64)
         rows[:, : len(before)] = before
@@ -96,7 +96,7 @@ class PairRows:
 
 
 def special_ids(tokenizer: Tokenizer) -> tuple[int, int, int]:
-    """The ids of <pad>, <bos> and <eos>.
+    """Return the ids of <pad>, <bos> and <eos>.
 
     Raises:
         TokenizerError: the tokenizer lacks one of them.
@@ -115,10 +115,10 @@ class _Cut:
     """Pairs in order of their widths, and where this order is cut into batches.
 
     Attributes:
-        rows: Makes a batch of some of the pairs.
+        rows: The maker of batches.
         order: The pairs, by width.
-        starts: Where batches start in it, and after them its end.
-        cells: For each place in it, the number of the run of equal widths that it is in.
+        starts: Where batches start in `order`, followed by its end.
+        cells: For each pair in `order`, the number of its run of equal widths.
     """
 
     rows: PairRows
@@ -128,7 +128,7 @@ class _Cut:
 
 
 class _Epoch(NamedTuple):
-    """The rows of an epoch, its pairs in the order that is cut into batches, where, and the order of the batches."""
+    """One epoch: its rows, its pairs in order, where this order is cut into batches, and the batches' order."""
 
     rows: PairRows
     pairs: np.ndarray
@@ -140,14 +140,14 @@ class PairBatches:
     """The batches of a split, by step.
 
     Args:
-        split: where the pairs are.
-        tokenizer: with <pad>, <bos> and <eos>.
-        batch_tokens: rows times the longer side's width is at most this, unless one pair alone is more; of pairs that
-            are read anew in the first epoch, and about so in others.
+        split: the pairs.
+        tokenizer: a tokeniser with <pad>, <bos> and <eos>.
+        batch_tokens: the most rows times the longer side's width, unless one pair alone is more. With `read`, this
+            holds in the first epoch and approximately in others.
         seed: 0 or more, below 2^64.
-        multiple: widths are rounded up to one of it. A larger one makes fewer shapes and more padding, and lets more
-            pairs change places.
-        read: the same pairs in the tokens in which an epoch reads them, where these change.
+        multiple: widths are rounded up to a multiple of this. A larger one makes fewer shapes and more padding, and
+            lets more pairs change places.
+        read: returns the split in the tokens of an epoch, if these change.
     """
 
     def __init__(
@@ -166,33 +166,33 @@ class PairBatches:
 
     @property
     def batches_per_epoch(self) -> int:
-        """Batches in one pass over the split."""
+        """The number of batches in one pass over the split."""
         return len(self._first.starts) - 1
 
     @property
     def tokens_per_epoch(self) -> int:
-        """Targets in one pass over the split, the first one, <eos> included."""
+        """The number of targets in the first pass over the split, <eos> included."""
         return self._first.rows.n_target_tokens(self._first.order)
 
     def epochs(self, steps: int) -> float:
-        """How many times over the split `steps` batches are."""
+        """Return the number of passes over the split in `steps` batches."""
         return steps / self.batches_per_epoch
 
     def batch(self, step: int, part: int = 0, n_parts: int = 1) -> PairBatch:
-        """The batch of a step, or rows `part`, `part + n_parts`, ... of it.
+        """Return the batch of a step, or rows `part`, `part + n_parts`, ... of it.
 
-        The parts are filled up to the width of the whole batch. Where it has fewer rows than parts, some have none.
+        Parts are padded to the width of the whole batch. If it has fewer rows than parts, some parts are empty.
         """
         rows, pairs = self._rows_and_pairs(step)
         return rows.batch(pairs, slice(part, None, n_parts))
 
     def n_target_tokens(self, step: int) -> int:
-        """Targets in the batch of a step, <eos> included."""
+        """Return the number of targets in the batch of a step, <eos> included."""
         rows, pairs = self._rows_and_pairs(step)
         return rows.n_target_tokens(pairs)
 
     def pairs(self, step: int) -> np.ndarray:
-        """Which pairs of the split a step's rows are, [B] int64."""
+        """Return the indices in the split of a step's pairs, [B] int64."""
         return self._rows_and_pairs(step)[1]
 
     def _rows_and_pairs(self, step: int) -> tuple[PairRows, np.ndarray]:
@@ -208,13 +208,13 @@ class PairBatches:
         return _Epoch(cut.rows, pairs, cut.starts, rng.permutation(self.batches_per_epoch))
 
     def _cut_of(self, number: int) -> _Cut:
-        """How the pairs are cut in an epoch."""
+        """Return the cut of an epoch: the first one, or a new one if the tokens change."""
         if self._read is None or number == 0:
             return self._first
         return self._cut(self._read(number), n_batches=self.batches_per_epoch)
 
     def _cut(self, split: PairSplit, batch_tokens: int = 0, n_batches: int = 0) -> _Cut:
-        """The pairs of a split, cut by the tokens of a batch or into a number of batches."""
+        """Cut the pairs of a split by the tokens of a batch, or into a number of batches."""
         rows = PairRows(split, self._tokenizer, self._multiple)
         order = _by_width(rows.widths)
         widths = rows.widths[order]
@@ -225,7 +225,7 @@ class PairBatches:
 def batches_in_order(
     split: PairSplit, tokenizer: Tokenizer, batch_tokens: int, multiple: int = 4
 ) -> Iterator[PairBatch]:
-    """Each pair of a split once, the shortest first; `indices` say which they are."""
+    """Yield batches of each pair of a split once, the shortest first; `indices` identify the pairs."""
     rows = PairRows(split, tokenizer, multiple)
     order = _by_width(rows.widths)
     for start, stop in pairwise(_even_starts(rows.widths[order], batch_tokens).tolist()):
@@ -233,9 +233,9 @@ def batches_in_order(
 
 
 def _by_width(widths: np.ndarray) -> np.ndarray:
-    """The pairs in order of the target's width, then the source's, which goes up and down in turn.
+    """Order the pairs by the target's width, then by the source's, alternately ascending and descending.
 
-    So neighbours are alike on both sides, also where one target width ends and the next begins.
+    Neighbours are then similar on both sides, even where one target width ends and the next begins.
     """
     source, target = widths.T
     goes_down = np.unique(target, return_inverse=True)[1] % 2 == 1
@@ -243,20 +243,20 @@ def _by_width(widths: np.ndarray) -> np.ndarray:
 
 
 def _numbered_runs(widths: np.ndarray) -> np.ndarray:
-    """For each row, the number of the run of equal rows that it is in."""
+    """Return, for each row, the number of the run of equal rows that it is in."""
     return np.concatenate(([0], np.cumsum((widths[1:] != widths[:-1]).any(axis=1))))
 
 
 def _even_starts(widths: np.ndarray, batch_tokens: int) -> np.ndarray:
-    """Where batches start, and after them the end: the fewest there can be, with the largest as small as can be."""
+    """Cut into the fewest batches, with the largest as small as possible; return their starts and the end."""
     longest = widths.max(axis=1)
     return _evened(longest, len(_starts(longest, batch_tokens)), batch_tokens)
 
 
 def _starts_of(widths: np.ndarray, n_batches: int) -> np.ndarray:
-    """Where so many batches start, and after them the end, the largest being about as small as can be.
+    """Cut into `n_batches` batches, with the largest about as small as possible; return their starts and the end.
 
-    There must be as many rows. Where batches that small are fewer, those of the most rows are cut in two.
+    There must be at least as many rows. If batches of that size are fewer, those with the most rows are cut in two.
     """
     longest = widths.max(axis=1)
     enough = 1
@@ -271,7 +271,7 @@ def _starts_of(widths: np.ndarray, n_batches: int) -> np.ndarray:
 
 
 def _evened(longest: np.ndarray, n_batches: int, enough: int) -> np.ndarray:
-    """The starts of at most so many batches and the end, the largest being as small as can be; `enough` suffices."""
+    """Cut into at most `n_batches` batches, the largest as small as possible; a limit of `enough` tokens suffices."""
     too_small = 0
     while enough - too_small > 1:
         middle = (too_small + enough) // 2
@@ -283,7 +283,7 @@ def _evened(longest: np.ndarray, n_batches: int, enough: int) -> np.ndarray:
 
 
 def _starts(longest: np.ndarray, batch_tokens: int) -> list[int]:
-    """Where batches start that are each filled while rows times the longest is at most `batch_tokens`."""
+    """Fill batches in order while rows times the longest width is at most `batch_tokens`; return their starts."""
     starts, start = [], 0
     while start < len(longest):
         starts.append(start)

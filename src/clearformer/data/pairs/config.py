@@ -1,4 +1,4 @@
-"""Which pairs of lines a translation is learned from, and which of them are held out."""
+"""The pairs of lines that a translation is learned from, and how some are held out."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -11,7 +11,7 @@ from clearformer.config import Name, PathName
 from clearformer.data.config import DataSpec, Form, exact
 from clearformer.errors import ConfigError
 
-# The languages of built-in pairs where none are named.
+# The languages of built-in pairs if none are named.
 DATES, MULTI30K = "dates", "multi30k"
 DEFAULT_LANGUAGES = {DATES: "fr-en", MULTI30K: "en-de"}
 DEFAULT_SIZE = 50_000
@@ -22,10 +22,10 @@ MAX_SIZE = 5_000_000
 class PairsData(DataSpec):
     """Section `data` of a run that translates: lines of one language, and the same lines in another.
 
-    One of these holds them: `name`, a built-in; `path`, a file of `source<TAB>target` lines; `source` and `target`,
-    two files of which line n of the one translates line n of the other. With none, they are `dates`. Held-out
-    pairs are in files of their own (`val_path`, or `val_source` and `val_target`), or they are about `val_fraction`
-    and `test_fraction` of all pairs, decided by each pair's own source (see `holding_out`); multi30k brings its own.
+    Give one of these: `name`, a built-in; `path`, a file of `source<TAB>target` lines; or `source` and `target`, two
+    files where line n of one translates line n of the other. With none, the pairs are `dates`. Held-out pairs come
+    from files of their own (`val_path`, or `val_source` and `val_target`), or are about `val_fraction` and
+    `test_fraction` of all pairs, decided by each pair's own content (see `holding_out`); multi30k has its own.
     `languages` are "from-to"; `size` is the number of pairs that `dates` makes. Pairs with a side of more than
     `max_length` tokens are left out of training and validation.
     """
@@ -93,7 +93,7 @@ class PairsData(DataSpec):
 
     @classmethod
     def settings_of_files(cls, files: Sequence[str]) -> dict[str, str]:
-        """The settings of pairs in files that are named on their own.
+        """Return the settings for pairs in the given files.
 
         Raises:
             ConfigError: there are more than two.
@@ -104,16 +104,16 @@ class PairsData(DataSpec):
 
     @property
     def built_in(self) -> str | None:
-        """The built-in's name; None where the pairs are the user's own."""
+        """The built-in's name; None if the pairs are the user's own."""
         return None if self.path or self.source or self.makes_its_own else self.name or DATES
 
     @property
     def brings_val(self) -> str | None:
-        """The source of the validation pairs, where they are not drawn from the training pairs."""
+        """The source of the validation pairs; None if they are held out from the training pairs."""
         return self.val_path or self.val_source or ("multi30k's own" if self.built_in == MULTI30K else None)
 
     def held_out(self) -> dict[str, Fraction]:
-        """The share of all pairs that each split but training takes, exactly as the decimals are written."""
+        """Return the share of all pairs for each held-out split, exact for the decimals as written."""
         shares = {"val": None if self.brings_val else self.val_fraction, "test": self.test_fraction}
         if not self.brings_val and self.val_fraction is None:
             shares["val"] = DEFAULT_VAL_FRACTION
@@ -121,7 +121,7 @@ class PairsData(DataSpec):
 
     @property
     def language_pair(self) -> tuple[str, str] | None:
-        """The language of the source and that of the target, where they are known."""
+        """The languages of the source and the target, if they are known."""
         languages = self.languages or DEFAULT_LANGUAGES.get(self.built_in or "")
         if languages is None:
             return None
@@ -130,7 +130,7 @@ class PairsData(DataSpec):
 
     @property
     def label(self) -> str:
-        """A short name of the pairs, with their languages where they are known: "dates-fr-en"."""
+        """A short name of the pairs, with their languages if they are known: "dates-fr-en"."""
         own = self.path or self.source
         name = Path(own).name.partition(".")[0] if own else self.built_in or self.kind
         return "-".join((name, *(self.language_pair or ())))

@@ -1,13 +1,13 @@
-"""Prepared pairs on disk: for each split the tokens of both sides, and the lines they were made from.
+"""Prepared pairs on disk: for each split, the tokens of both sides and the lines that they were made from.
 
     manifest.json            version, source, tokeniser, and for each split its sizes and its files
-    train-source.npy         the tokens of all sources, one after the other (uint16 where every token fits, else uint32)
+    train-source.npy         the tokens of all sources, one after the other (uint16 if every token fits, else uint32)
     train-source-ends.npy    for each pair, where its source ends in them (int64)
-    train-source.txt         the sources as they were read, one a line
-    train-target...          the same of the targets
+    train-source.txt         the sources as they were read, one per line
+    train-target...          the same for the targets
     train-lines.npy          for each pair, its line in the file it was read from (int64)
 
-The arrays are memory-mapped when they are opened; numpy loads no pickle.
+The arrays are memory-mapped when opened, and never loaded as pickles.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ class PairSide:
     Args:
         tokens: all rows, one after the other.
         ends: where each row ends.
-        read_texts: reads the lines, when they are first asked for.
+        read_texts: reads the lines; called when they are first asked for.
     """
 
     def __init__(self, tokens: np.ndarray, ends: np.ndarray, read_texts: Callable[[], list[str]]):
@@ -43,11 +43,11 @@ class PairSide:
         self.lengths = np.diff(ends, prepend=0)
 
     def row(self, index: int) -> np.ndarray:
-        """The tokens of one pair, without special ones, int64."""
+        """Return the tokens of one pair, without special ones, int64."""
         return self.padded(np.array([index]), int(self.lengths[index]), 0)[0]
 
     def padded(self, indices: np.ndarray, width: int, fill: int) -> np.ndarray:
-        """The tokens of some pairs, each row filled up to `width`, [B width] int64."""
+        """Return the tokens of some pairs, each row padded with `fill` to `width`, [B width] int64."""
         places = np.arange(width)
         real = places < self.lengths[indices, None]
         starts = (self._ends - self.lengths)[indices, None]
@@ -66,9 +66,9 @@ class PairSplit:
 
     Args:
         name: train, val or test.
-        sides: the source's and the target's.
-        lines: the number of each pair in what it was read from.
-        place: where a line is, for a message.
+        sides: the sources and the targets.
+        lines: each pair's line number in its file or other source.
+        place: returns the place of a line number, for a message.
     """
 
     def __init__(
@@ -87,21 +87,21 @@ class PairSplit:
         return len(self._lines)
 
     def source(self, index: int) -> np.ndarray:
-        """The tokens of a source, without special ones, int64."""
+        """Return the tokens of a source, without special ones, int64."""
         return self.sides[0].row(index)
 
     def target(self, index: int) -> np.ndarray:
-        """The tokens of a target, without special ones, int64."""
+        """Return the tokens of a target, without special ones, int64."""
         return self.sides[1].row(index)
 
     @property
     def source_lengths(self) -> np.ndarray:
-        """The tokens in each source, without special ones, int64."""
+        """The number of tokens in each source, without special ones, int64."""
         return self.sides[0].lengths
 
     @property
     def target_lengths(self) -> np.ndarray:
-        """The tokens in each target, without special ones, int64."""
+        """The number of tokens in each target, without special ones, int64."""
         return self.sides[1].lengths
 
     @property
@@ -116,18 +116,18 @@ class PairSplit:
 
     @property
     def lines(self) -> np.ndarray:
-        """The number of each pair in what it was read from, [N] int64."""
+        """Each pair's line number in its file or other source, [N] int64."""
         return self._lines
 
     def place(self, index: int) -> str:
-        """Where a pair was read: a file and a line."""
+        """Return where a pair was read, for a message: a file and a line."""
         return self.place_of_line(int(self._lines[index]))
 
 
 def write_split(
     folder: Path, name: str, pairs: Sequence[Pair], rows: Sequence[Sequence[np.ndarray]]
 ) -> dict[str, Any]:
-    """Writes the files of a split, given the tokens of its sources and of its targets; returns its entry."""
+    """Write the files of a split, given the tokens of its sources and of its targets, and return its entry."""
     files = [_write_array(folder / f"{name}-lines.npy", np.array([pair.line for pair in pairs], "<i8"))]
     entry: dict[str, Any] = {"n_pairs": len(pairs)}
     for side, side_rows in zip(SIDES, rows, strict=True):
@@ -161,7 +161,7 @@ def _write(path: Path, content: bytes) -> dict[str, Any]:
 
 
 def read_pair_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of prepared pairs, every file it names being there at its full size.
+    """Read the manifest of prepared pairs, and check that its files exist at their full size.
 
     Raises:
         ShardError: the manifest cannot be used, or a file is missing or of the wrong size.
@@ -175,10 +175,10 @@ def read_pair_manifest(folder: Path) -> dict[str, Any]:
 
 
 def check_pair_contents(folder: Path, manifest: Mapping[str, Any]) -> int:
-    """Reads every file of prepared pairs, and gives the number of those read.
+    """Check the SHA-256 of every file of prepared pairs and return the number of files.
 
     Raises:
-        ShardError: one whose SHA-256 is not the manifest's.
+        ShardError: a file's SHA-256 is not the manifest's.
     """
     return check_files(folder, _files_of(manifest))
 
@@ -186,10 +186,10 @@ def check_pair_contents(folder: Path, manifest: Mapping[str, Any]) -> int:
 def open_pair_splits(
     folder: Path, manifest: Mapping[str, Any], place: Callable[[str, int], str]
 ) -> dict[str, PairSplit]:
-    """The splits of prepared pairs; their tokens are read when they are used.
+    """Open the splits of prepared pairs; their tokens are read when they are used.
 
     Raises:
-        ShardError: a file is no array.
+        ShardError: a file holds no array.
     """
 
     def opened(name: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Pairs that a kind of data of one's own yields."""
+"""Pairs made by a registered kind of data."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from clearformer.errors import DataError, shown
 
 @dataclass(frozen=True)
 class GeneratedPairs(PairSource):
-    """The pairs of the method `pairs` of a kind, the same ones on every call."""
+    """The pairs of a kind's method `pairs`, which yields the same ones on every call."""
 
     config: PairsData
 
@@ -26,7 +26,7 @@ class GeneratedPairs(PairSource):
         """The pairs, numbered from 1.
 
         Raises:
-            DataError: one of them is not two lines with something in them.
+            DataError: one of them is not two non-blank lines.
         """
         pairs = []
         for number, made in enumerate(self.config.made(), start=1):

@@ -1,4 +1,4 @@
-"""Pairs that every epoch reads in other tokens: BPE with merges left out at random (see `text/merge_dropout.py`)."""
+"""Pairs tokenised anew in every epoch: BPE with merges left out at random (see `text/merge_dropout.py`)."""
 
 from functools import lru_cache
 
@@ -18,11 +18,11 @@ class ReadAnew:
     """A split with merges left out, drawn anew for each epoch and each side: a pure function of (seed, epoch).
 
     Args:
-        split: As it is prepared, with every merge made.
-        tokenizer: That it is prepared by.
-        probability: With which a merge is left out.
+        split: The split as prepared, with all merges applied.
+        tokenizer: The tokeniser that it was prepared with.
+        probability: The probability that a merge is left out.
         seed: 0 or more, below 2^64.
-        max_tokens: The most tokens of a side without special ones; what would be longer is read with every merge made.
+        max_tokens: The most tokens of a side without special ones; a row that would be longer gets all merges.
 
     Raises:
         TokenizerError: the tokeniser has no merges.
@@ -41,7 +41,7 @@ class ReadAnew:
         self._read = lru_cache(maxsize=2)(self._read_anew)
 
     def __call__(self, epoch: int) -> PairSplit:
-        """The split as an epoch reads it."""
+        """Return the split in the tokens of an epoch."""
         return self._read(epoch)
 
     def _read_anew(self, epoch: int) -> PairSplit:
@@ -60,7 +60,7 @@ class ReadAnew:
 def _with_rows(
     tokens: np.ndarray, ends: np.ndarray, rows: dict[int, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of tokens, one after the other, with others in the place of some; and where each then ends."""
+    """Replace some rows among concatenated rows of tokens; return the tokens and where each row ends."""
     parts = np.split(tokens, ends[:-1])
     parts = [rows.get(number, part) for number, part in enumerate(parts)]
     return np.concatenate(parts), np.cumsum([len(part) for part in parts])

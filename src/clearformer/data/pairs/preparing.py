@@ -1,9 +1,9 @@
-"""Pairs of lines, once: read, split, turned into tokens and put into the cache; afterwards only opened.
+"""Preparing pairs of lines once: read, split, tokenise and cache them; later calls only open the result.
 
     open the source -> read and check its pairs -> hold some out -> train a joint tokeniser -> encode -> arrays
 
-The tokeniser is one for both languages, trained on both sides of the training pairs: so that the embeddings of the
-two can be one table, and a name is spelled alike in both.
+Both languages share one tokeniser, trained on both sides of the training pairs, so that their embeddings can be one
+table and a name has the same tokens in both.
 """
 
 import logging
@@ -53,7 +53,7 @@ ENCODED_AT_ONCE = 1000
 
 @dataclass(frozen=True)
 class PairDataset:
-    """Prepared pairs: their splits by name, the tokeniser that made them, and the manifest that says how."""
+    """Prepared pairs: their splits by name, their tokeniser, and the manifest that describes them."""
 
     tokenizer: Tokenizer
     splits: dict[str, PairSplit]
@@ -61,7 +61,7 @@ class PairDataset:
     folder: Path
 
     def find(self, indices: Sequence[int], split_name: str = "train") -> list[Example]:
-        """Some of a split's pairs, and the lines that they stand on.
+        """Return some of a split's pairs with their places in the files.
 
         Raises:
             DataError: their files cannot be read.
@@ -96,20 +96,20 @@ def prepare_pairs(
     check: bool = False,
     progress: Progress = lambda *_: None,
 ) -> PairDataset:
-    """The pairs of `config` as tokens, made now or found in the cache.
+    """Prepare the pairs of `config` as tokens, or open what the cache holds.
 
-    A tokeniser that is given as a spec is trained on both sides of the training pairs, with the special tokens of
-    an encoder-decoder; a character vocabulary on those of all pairs, so that no held-out one holds an unknown
-    character. What is in the cache is used if the files (see `identity_of_files`), the splits and the tokeniser are
-    the same. What is unusual is logged (see `PairDataset.notes`).
+    A spec is trained to a tokeniser with the special tokens of an encoder-decoder, on both sides of the training pairs;
+    a character vocabulary is trained on all pairs, so that the held-out ones hold no unknown character. The cache is
+    used if the files (see `identity_of_files`), the splits and the tokeniser are the same. Anything unusual is logged
+    (see `PairDataset.notes`).
 
     Args:
         config: the pairs and their splits.
-        tokenizer: how to make one, or one that is made.
+        tokenizer: the tokeniser, or the spec to train one from.
         max_tokens: the model's positions, into which each side must fit with its <bos> or <eos>.
-        cache_dir: in place of the user's cache folder.
-        check: whether what is found in the cache is read and compared with its SHA-256.
-        progress: called with how far it is.
+        cache_dir: a folder to use instead of the user's cache folder.
+        check: whether to verify the SHA-256 of files found in the cache.
+        progress: called with the progress.
 
     Raises:
         DataError: the pairs cannot be read, a split would be empty, or a side is longer than the positions.
@@ -137,10 +137,10 @@ def prepare_pairs(
 
 
 def require_room(split: PairSplit, max_tokens: int, n_before: int = 0) -> None:
-    """Refuses pairs of which a side, with its <bos> or <eos>, is longer than the model's positions.
+    """Refuse pairs with a side that, with its <bos> or <eos>, is longer than the model's positions.
 
     Raises:
-        DataError: it names the first such line, its tokens, and the settings that help.
+        DataError: there is one; the message names the first, its length and the settings that help.
     """
     longest = np.maximum(split.source_lengths + n_before, split.target_lengths)
     too_long = np.flatnonzero(longest + 1 > max_tokens)
@@ -174,11 +174,11 @@ class _Preparation:
 
     @cached_property
     def source_key(self) -> dict[str, Any]:
-        """The key of the pairs of each split: whatever changes them changes it."""
+        """The key of the pairs and their splits; any change to them changes the key."""
         return {"pairs": self.source.identity(), "holding_out": holding_out.VERSION}
 
     def log_assumptions(self) -> None:
-        """Logs the assumptions under which pairs are found prepared."""
+        """Log the assumptions under which prepared pairs are reused."""
         files = self.source_key["pairs"].get("files", {})
         for assumed in dict.fromkeys(map(assumption, files.values())):
             if assumed:
@@ -194,7 +194,7 @@ class _Preparation:
         return self.read.splits
 
     def trained(self, spec: TokenizerConfig) -> Tokenizer:
-        """The joint tokeniser of a spec, from the cache where these pairs have trained it before."""
+        """Train the joint tokeniser of a spec, or take it from the cache if these pairs have trained it before."""
         if not spec.needs_corpus:
             return spec.train((), specials=SPECIALS)
         key = self.source_key | {"tokenizer": spec.model_dump(), "specials": SPECIALS}
@@ -203,7 +203,7 @@ class _Preparation:
         )
 
     def _texts_to_learn_from(self, spec: TokenizerConfig) -> Iterator[str]:
-        """Both sides of the pairs; of very many, an even selection. Each text ends like a line."""
+        """Yield both sides of the pairs; if they are very many, of an even selection."""
         of_all = isinstance(spec, CharTokenizerSpec)
         pairs = [pair for name, split in self.splits.items() if of_all or name == "train" for pair in split]
         n_chars = sum(len(pair.source) + len(pair.target) for pair in pairs)
@@ -214,12 +214,12 @@ class _Preparation:
             yield pairs[number].target
 
     def folder(self, tokenizer: Tokenizer) -> Path:
-        """Where these pairs in these tokens are, or will be."""
+        """Return the cache folder of these pairs in this tokeniser's tokens."""
         key = {"tokenizer": tokenizer.fingerprint(), "max_length": self.config.max_length}
         return self.cache / "prepared" / key_of(self.source_key | key | {"pairs_version": PAIRS_VERSION})
 
     def make(self, tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
-        """Encodes the pairs into `folder`, and returns the manifest of what is there then."""
+        """Encode the pairs into `folder` and return their manifest."""
         dtype = token_dtype(tokenizer.vocab_size)
         entries: dict[str, dict[str, Any]] = {}
         kept: dict[str, list[Pair]] = {}
@@ -237,14 +237,14 @@ class _Preparation:
         return read_pair_manifest(folder)
 
     def _shared_with_others(self, name: str, kept: Mapping[str, list[Pair]]) -> dict[str, int]:
-        """Of training, the pairs left out for the sake of held-out ones; of the others, those that are also in it."""
+        """Count the training pairs left out because of held-out ones, or a held-out split's pairs also in training."""
         if name == "train":
             return {"n_target_held_out": self.read.n_left_out}
         sides = ([(pair.source, pair.target) for pair in kept[each]] for each in (name, "train"))
         return {"n_also_in_train": n_also_in(*sides)}
 
     def _encoded(self, name: str, tokenizer: Tokenizer, dtype: np.dtype) -> tuple[list[np.ndarray], ...]:
-        """The tokens of a split's sources, and those of its targets."""
+        """Encode a split's sources and its targets."""
         pairs, rows = self.splits[name], []
         for start in range(0, len(pairs), ENCODED_AT_ONCE):
             self.progress(f"encoding {name}", start, len(pairs))
@@ -255,11 +255,11 @@ class _Preparation:
         return rows[::2], rows[1::2]
 
     def _place_of_side(self, name: str, pairs: Sequence[Pair], number: int) -> str:
-        """Where the n-th of some pairs' sides stands."""
+        """Return the place of the n-th of some pairs' sides, for a message."""
         return self.source.place(name, pairs[number // 2].line)
 
     def _short_enough(self, name: str, rows: tuple[list[np.ndarray], ...]) -> list[int]:
-        """Which pairs of a split stay under `max_length`; all of a test, or its measure would be another."""
+        """Return the pairs of a split that fit `max_length`; all pairs of a test split, to keep scores comparable."""
         lengths = [max(map(len, sides)) for sides in zip(*rows, strict=True)]
         limit = self.config.max_length
         if limit is None or name == "test":

@@ -1,4 +1,4 @@
-"""The seam between pairs and where they come from."""
+"""The interface of the source of pairs."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -14,11 +14,11 @@ class Pair(NamedTuple):
     target: str
     line: int
     values: tuple[str, ...] = ()
-    """The values that its words state, where they are known: it is held out by these."""
+    """The values that the text states, if they are known; they decide whether the pair is held out."""
 
     @property
     def own_values(self) -> tuple[str, ...]:
-        """The values that decide the pair's split; its source where none are known."""
+        """The values that decide the pair's split; its source if none are known."""
         return self.values or (own_text(self.source),)
 
 
@@ -32,23 +32,23 @@ class PairSource(ABC):
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """An identity of the pairs, for JSON, without reading them all."""
+        """Return values for JSON that identify the pairs; files need not be read whole."""
 
     @abstractmethod
     def read(self) -> HeldOutPairs[Pair]:
-        """The pairs of each split, train first, in the order they are read in.
+        """Return the pairs of each split, train first, in the order of reading.
 
         Raises:
             DataError: a file cannot be read, or its lines make no pairs; or a split would be empty.
         """
 
     def place(self, split: str, line: int) -> str:
-        """Where a pair is, for a message: a file and a line."""
+        """Return where a pair is, for a message: a file and a line."""
         return f"{self.description}, pair {line}"
 
 
 def digest_of(splits: dict[str, list[Pair]]) -> str:
-    """The SHA-256 of all pairs, split after split, as TSV in UTF-8."""
+    """Return the SHA-256 of all pairs, split after split, as TSV in UTF-8."""
     digest = hashlib.sha256()
     for name, pairs in splits.items():
         digest.update(f"{name}\n".encode())

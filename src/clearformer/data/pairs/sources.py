@@ -1,7 +1,7 @@
-"""Where pairs of lines come from: two aligned files, a TSV, or one of the built-in sets of pairs.
+"""Sources of pairs of lines: two aligned files, a TSV, or one of the built-in sets of pairs.
 
-Every pair has two sides with something in them. A file that holds an empty line is refused, with the line's number:
-what to do about it (leave the pair out, or find the line that slipped) is for whoever knows the file to say.
+Both sides of a pair must hold text. A file with an empty line is refused, and the message names the line: only someone
+who knows the file can decide whether to drop the pair or realign the lines.
 """
 
 import importlib
@@ -38,14 +38,14 @@ class PairFiles(ABC):
 
     @abstractmethod
     def pairs(self) -> Iterator[Pair]:
-        """The pairs in the order of their lines."""
+        """Yield the pairs in the order of their lines."""
 
     def place(self, line: int) -> str:
-        """Where a pair is, for a message."""
+        """Return where a pair is, for a message."""
         return f"{' and '.join(map(str, self.paths))}, line {line}"
 
     def identity(self) -> dict[str, Any]:
-        """An identity of the files, for JSON."""
+        """Return values for JSON that identify the files."""
         return {"paths": list(map(str, self.paths))} | identity_of_files(
             {str(path): path for path in self.paths}
         )
@@ -53,7 +53,7 @@ class PairFiles(ABC):
 
 @dataclass(frozen=True)
 class Aligned(PairFiles):
-    """Two files of which line n of the one translates line n of the other."""
+    """Two files where line n of one translates line n of the other."""
 
     source: Path
     target: Path
@@ -133,7 +133,7 @@ def _and_others(lines: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class FilePairs(PairSource):
-    """The pairs of files: those of training, and those of other splits that have files of their own."""
+    """Pairs from files: those of training, and of any other split with files of its own."""
 
     files: dict[str, PairFiles]
     config: PairsData
@@ -175,7 +175,7 @@ class Dates(PairSource):
         """The two languages, each known to Babel and to num2words.
 
         Raises:
-            DataError: one of them is not, or they are the same.
+            DataError: one of them is unknown, or they are the same.
         """
         from clearformer.data.builtin.dates import language_codes
 
@@ -230,13 +230,13 @@ def _open_dates(config: PairsData) -> PairSource:
 
 
 def multi30k_places() -> list[Path]:
-    """The folders in which Multi30k is looked for, in order."""
+    """Return the folders in which Multi30k is looked for, in order."""
     folders = [data_folder(), cache_folder() / "data"]
     return [folder / MULTI30K for folder in folders if folder is not None]
 
 
 def find_multi30k() -> Path | None:
-    """Multi30k's folder on this machine, if it is there."""
+    """Return Multi30k's folder on this machine, or None."""
     return next((place for place in multi30k_places() if place.is_dir()), None)
 
 
@@ -276,7 +276,7 @@ class BuiltInPairs:
     about: str
     size: str
     where: Callable[[], str | None]
-    """Where it is on this machine, or None where it is not."""
+    """Returns where it is on this machine, or None if it is not there."""
     open: Callable[[PairsData], PairSource]
 
 
@@ -302,7 +302,7 @@ BUILT_IN_PAIRS = {
 
 
 def open_pairs(config: PairsData) -> PairSource:
-    """The pairs that `config` names.
+    """Open the pairs that `config` names.
 
     Raises:
         DataError: there is no such name or file.

@@ -1,1 +1,1 @@
-"""Running texts: where they come from, how they are split and prepared, and the order they are drawn in."""
+"""Running texts: their sources, how they are split and prepared, and the order of batches."""

@@ -1,9 +1,9 @@
-"""The order a split is drawn in: which window of it is row r of the batch of step s.
+"""The order of batches: which window of a split is row r of the batch of step s.
 
-Both orders are pure functions of (seed, step, row): nothing is carried from one step to the next, so a run that
-resumes needs no state of its data, and any number of processes that each ask for some rows of a batch see
-together what one process sees. Random numbers come from Philox, a generator that computes its n-th block of
-numbers from a key and n alone: the key is the seed, the place in the sequence is the step (or the epoch).
+Both orders are pure functions of (seed, step, row). No state is carried from one step to the next, so a resumed run
+needs no state of its data, and several processes that each take some rows of a batch together get exactly the batch
+that one process would. Random numbers come from Philox, a generator that computes its n-th block of numbers from a key
+and n alone: the key is the seed, and n is counted from the step (or the epoch).
 """
 
 from functools import lru_cache
@@ -15,13 +15,13 @@ from clearformer.data.shards import Split
 from clearformer.errors import DataError
 
 ALL_ROWS = slice(None)
-# Steps. Alone, after a step of training has filled the processor's caches with other things, each takes 0.2 ms.
+# Steps. Drawn one at a time, with the processor's caches full of training data, each takes 0.2 ms.
 DRAWN_AT_ONCE = 64
-IGNORED = -100  # a target that does not count, as in torch's cross-entropy: padding, or what was not masked
+IGNORED = -100  # a target that does not count, as in torch's cross-entropy: padding, or an unmasked token
 
 
 class RandomCrops:
-    """Every row starts anywhere, as the lectures draw them (lecture 000): uniform over all n - T places."""
+    """Rows that start at any of the n - T positions, uniformly, as in the lectures (lecture 000)."""
 
     stream = 0
 
@@ -29,10 +29,10 @@ class RandomCrops:
         self._n_places = n_tokens - seq_len
         self._batch_size = batch_size
         self._seed = seed
-        self._drawn = lru_cache(maxsize=2)(self._draw)  # it only saves time
+        self._drawn = lru_cache(maxsize=2)(self._draw)  # the cache only saves time
 
     def starts(self, step: int) -> np.ndarray:
-        """The first token of each row of a step, [B] int64."""
+        """Return the position of each row's first token in a step, [B] int64."""
         return self._drawn(step // DRAWN_AT_ONCE)[step % DRAWN_AT_ONCE]
 
     def _draw(self, place: int) -> list[np.ndarray]:
@@ -42,10 +42,10 @@ class RandomCrops:
 
 
 class ShuffledWindows:
-    """The text laid out in windows, T tokens apart; an epoch is each of them once, and each has its own order.
+    """Windows that start T tokens apart; an epoch is each window once, in an order of its own.
 
-    Row r of step s is number sB + r of the sequence of all epochs, so a batch may reach into the next one. Fewer
-    than T tokens at the end of the text are in no window.
+    Row r of step s is number sB + r in the sequence of all epochs, so a batch may extend into the next epoch. A rest of
+    fewer than T tokens at the end of the text is in no window.
     """
 
     stream = 1
@@ -55,11 +55,11 @@ class ShuffledWindows:
         self._batch_size = batch_size
         self._seq_len = seq_len
         self._seed = seed
-        # Two epochs are kept, as a batch can lie in both; the cache only saves time.
+        # Two epochs are kept, because a batch can lie in both; the cache only saves time.
         self._shuffled = lru_cache(maxsize=2)(self._shuffle)
 
     def starts(self, step: int) -> np.ndarray:
-        """The first token of each row of a step, [B] int64."""
+        """Return the position of each row's first token in a step, [B] int64."""
         first = step * self._batch_size
         epochs, places = np.divmod(np.arange(first, first + self._batch_size), self._n_windows)
         windows = np.empty(self._batch_size, np.int64)
@@ -80,7 +80,7 @@ class Batches:
     """Batches of one split in one order.
 
     Args:
-        split: where the tokens are.
+        split: the tokens.
         order: `random` (`RandomCrops`) or `epochs` (`ShuffledWindows`).
         batch_size: B, rows in a whole batch.
         seq_len: T, input tokens in a row.
@@ -106,23 +106,23 @@ class Batches:
 
     @property
     def tokens_per_epoch(self) -> int:
-        """Targets in one pass over the split in windows of `seq_len`."""
+        """The number of targets in one pass over the split in windows of `seq_len`."""
         return (len(self.split) - 1) // self.seq_len * self.seq_len
 
     def epochs(self, steps: int) -> float:
-        """How many times over the split `steps` batches are, counted in targets."""
+        """Return the number of passes over the split in `steps` batches, counted in targets."""
         return steps * self.batch_size * self.seq_len / self.tokens_per_epoch
 
     def starts(self, step: int) -> np.ndarray:
-        """The first token of each row of a step, [B] int64."""
+        """Return the position of each row's first token in a step, [B] int64."""
         return self._order.starts(step)
 
     def batch(self, step: int, rows: slice = ALL_ROWS) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets of a step, each [B T] int64; the targets are the inputs one token on.
+        """Return the inputs and targets of a step, each [B T] int64; each target is the token after its input.
 
         Args:
             step: 0 or more.
-            rows: those of the whole batch that are wanted.
+            rows: the rows of the whole batch to return.
         """
         starts = self.starts(step)[rows]
         windows = self.split.windows(starts, self.seq_len + 1)
@@ -130,5 +130,5 @@ class Batches:
 
 
 def generator_at(seed: int, stream: int, place: int) -> np.random.Generator:
-    """Numbers that depend on these three alone; each place has 2^64 blocks of its own."""
+    """Return a generator whose numbers depend on these three alone; each place has 2^64 blocks of its own."""
     return np.random.Generator(np.random.Philox(key=seed + (stream << 64), counter=place << 64))

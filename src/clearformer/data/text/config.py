@@ -1,4 +1,4 @@
-"""Which text a language model learns from, and how it is split."""
+"""The text that a language model learns from, and how it is split."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -15,9 +15,9 @@ DEFAULT_TEXT = "pydoc"
 class TextData(DataSpec):
     """Section `data` of a run.
 
-    `name` is a built-in text, `path` a file or a folder; with neither, the text is pydoc. `field` is the one
-    that holds the text in JSONL. `val_fraction` and `test_fraction` are cut, in this order, from the end of
-    the text; at 0 there is no such split.
+    `name` is a built-in text, `path` a file or a folder; with neither, the text is pydoc. `field` is the JSONL field
+    that holds the text. The end of the text is held out: `val_fraction` of it, then `test_fraction`; with 0 there is
+    no such split.
     """
 
     form: ClassVar[Form] = "text"
@@ -50,12 +50,12 @@ class TextData(DataSpec):
 
     @property
     def train_fraction(self) -> Fraction:
-        """The share that the other splits leave, exactly as the decimals are written."""
+        """The share that the other splits leave, exact for the decimals as written."""
         return 1 - exact(self.val_fraction) - exact(self.test_fraction)
 
     @property
     def label(self) -> str:
-        """A short name of the text: the built-in's, or the file's without its endings."""
+        """A short name of the text: the built-in's, or the file's without its suffixes."""
         if self.makes_its_own:
             return self.kind
         return self.name or (Path(self.path).name.partition(".")[0] if self.path else DEFAULT_TEXT)

@@ -1,4 +1,4 @@
-"""Texts that a function yields."""
+"""Texts made by a function."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
@@ -30,10 +30,10 @@ class GeneratedSource(Source):
         return {"name": self.name, "documents_sha256": digest.hexdigest()}
 
     def strings(self) -> Iterator[str]:
-        """The strings that the function yields.
+        """Yield the strings that the function yields.
 
         Raises:
-            DataError: it yields something else than strings.
+            DataError: it yields anything but strings.
         """
         made: Any = self.make()
         if isinstance(made, str) or not isinstance(made, Iterable):

@@ -1,9 +1,9 @@
-"""Texts whose entropy is known: Markov chains, their probabilities counted in another text.
+"""Texts with a known entropy: Markov chains with probabilities counted in another text.
 
     p(x_t | x_(t-k) ... x_(t-1)) = count(x_(t-k) ... x_t) / count(x_(t-k) ... x_(t-1))
 
-The other text is read as a ring, its end joined to its beginning. Then every k symbols are followed by as many as they
-follow, and their frequencies are the stationary distribution of the chain, exactly (Shannon 1948, section 3).
+The other text is read as a ring, its end joined to its beginning. Every k symbols are then followed by a symbol as
+often as preceded by one: their frequencies are exactly the chain's stationary distribution (Shannon 1948, section 3).
 
 Letters: N symbols, k the order.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from clearformer.errors import DataError
 
 REST = "*"
-"""The symbol that stands for all the rarer ones."""
+"""The symbol that replaces all rarer characters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class MarkovChain:
     Attributes:
         order: k.
         symbols: The alphabet.
-        counts: How often a symbol follows the k before it, [N^k, N]; of k symbols the first counts most.
+        counts: How often each symbol follows each k symbols, [N^k, N]; a row's number is the k symbols in base N.
     """
 
     order: int
@@ -36,7 +36,7 @@ class MarkovChain:
 
     @classmethod
     def of(cls, text: str, order: int, n_symbols: int) -> "MarkovChain":
-        """The chain of a text in lower case, its most frequent characters kept and all others made `REST`.
+        """Count the chain of a text in lower case, with all but the most frequent characters replaced by `REST`.
 
         Raises:
             DataError: the text is no longer than the order.
@@ -59,32 +59,32 @@ class MarkovChain:
 
     @property
     def stationary(self) -> np.ndarray:
-        """The probability of each k symbols, [N^k]."""
+        """The probability of each sequence of k symbols, [N^k]."""
         return self.counts.sum(1) / self.counts.sum()
 
     @property
     def probabilities(self) -> np.ndarray:
-        """The probability of each symbol behind each k, [N^k, N]; 0 behind those that never occur."""
+        """The probability of each symbol after each k symbols, [N^k, N]; 0 after those that never occur."""
         return self.counts / np.maximum(self.counts.sum(1, keepdims=True), 1)
 
     def sample(self, n: int, seed: int) -> str:
-        """A text of n symbols, begun where the chain is stationary."""
+        """Draw a text of n symbols; the initial state comes from the stationary distribution."""
         random = np.random.default_rng(seed)
         cumulative = self.probabilities.cumsum(1).tolist()
         size, n_states, last = len(self.symbols), len(self.counts), len(self.symbols) - 1
         state, letters = int(random.choice(n_states, p=self.stationary)), []
         for u in random.random(n).tolist():
-            symbol = min(bisect(cumulative[state], u), last)  # the last sum may miss 1 by a rounding
+            symbol = min(bisect(cumulative[state], u), last)  # rounding may leave the last sum below 1
             letters.append(self.symbols[symbol])
             state = (state * size + symbol) % n_states
         return "".join(letters)
 
     def surprisals(self, text: str) -> np.ndarray:
-        """-log p of each symbol of a text but its first k, in nats: the loss of a model that knows the chain."""
+        """Return -log p of each symbol after the first k, in nats: the loss of a model that knows the chain."""
         number = {letter: i for i, letter in enumerate(self.symbols)}
         ids = np.array([number[letter] for letter in text])
         states = np.zeros(len(ids) - self.order, dtype=np.int64)
         for back in range(self.order, 0, -1):
             states = states * len(self.symbols) + ids[self.order - back : len(ids) - back]
-        with np.errstate(divide="ignore"):  # what the chain never writes costs infinitely much
+        with np.errstate(divide="ignore"):  # a symbol of probability 0 has infinite loss
             return -np.log(self.probabilities[states, ids[self.order :]])

@@ -1,9 +1,9 @@
-"""A text, once: read, split, turned into tokens and put into the cache; afterwards only opened.
+"""Preparing a text once: read, split, tokenise and cache it; later calls only open the result.
 
     open the source -> scan it (characters, bytes, SHA-256) -> train the tokeniser -> encode -> shards
 
 Each arrow is one pass over the text, in bounded memory. The splits are stretches of the text, cut at exact
-characters: train first, then val, then test.
+characters, in the order train, val, test.
 """
 
 import hashlib
@@ -47,17 +47,17 @@ from clearformer.text import (
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int | None], None]
-"""Told what is being done, the characters done, and those in all where known."""
+"""Called with the current activity, the characters done, and their total if it is known."""
 
-# The first token of a split has none before it to be predicted from.
+# The first token of a split has no token before it to be predicted from.
 LEAST_TOKENS = 2
-# What is worth learning shows in this much text; the rare words of more would fill the memory.
+# This much text is enough to train a tokeniser on; the rare words of more would fill the memory.
 TOKENIZER_CHARS = 200_000_000
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A prepared text: its splits by name, the tokeniser that made them, and the manifest that says how."""
+    """A prepared text: its splits by name, their tokeniser, and the manifest that describes them."""
 
     tokenizer: Tokenizer
     splits: dict[str, Split]
@@ -75,19 +75,19 @@ def prepare(
     progress: Progress = lambda *_: None,
     shard_tokens: int = SHARD_TOKENS,
 ) -> Dataset:
-    """The text of `config` as tokens, made now or found in the cache.
+    """Prepare the text of `config` as tokens, or open what the cache holds.
 
-    A tokeniser that is given as a spec is trained: a character vocabulary on the whole text, so that the
-    held-out text holds no unknown character; every other on the training split alone. What is in the cache is
-    used if the source's files (see `identity_of_files`), the splits and the tokeniser are the same.
+    A spec is trained to a tokeniser: a character vocabulary on the whole text, so that the held-out text holds no
+    unknown character; every other kind on the training split alone. The cache is used if the source's files (see
+    `identity_of_files`), the splits and the tokeniser are the same.
 
     Args:
         config: the text and its splits.
-        tokenizer: how to make one, or one that is made.
-        cache_dir: in place of the user's cache folder.
-        specials: special tokens that a tokeniser to be made must have, besides those of its spec.
-        check: whether tokens found in the cache are read and compared with their SHA-256; their sizes always are.
-        progress: called with how far it is.
+        tokenizer: the tokeniser, or the spec to train one from.
+        cache_dir: a folder to use instead of the user's cache folder.
+        specials: special tokens that a trained tokeniser must have in addition to those of its spec.
+        check: whether to verify the SHA-256 of tokens found in the cache; their sizes are always verified.
+        progress: called with the progress.
         shard_tokens: the most tokens in a file.
 
     Raises:
@@ -116,7 +116,7 @@ def _read(folder: Path, check: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Scan:
-    """Counts and checksum of one pass over a text; `sha256` is of all its documents together, in UTF-8."""
+    """Counts and checksum from one pass over a text; `sha256` covers all its documents together, in UTF-8."""
 
     n_documents: int
     n_chars: int
@@ -133,7 +133,7 @@ class _Preparation:
 
     @cached_property
     def text_key(self) -> dict[str, Any]:
-        """The key of the text of each split: whatever changes it changes the key."""
+        """The key of the text and its splits; any change to them changes the key."""
         fractions = {name: getattr(self.config, name) for name in ("val_fraction", "test_fraction")}
         return {"source": self.source.identity()} | fractions
 
@@ -157,7 +157,7 @@ class _Preparation:
         return split_stops(self.scan.n_chars, self.config)
 
     def trained(self, spec: TokenizerConfig, specials: Sequence[str]) -> Tokenizer:
-        """The tokeniser of a spec, from the cache where this text has trained it before."""
+        """Train the tokeniser of a spec, or take it from the cache if this text has trained it before."""
         if not spec.needs_corpus:
             return spec.train((), specials=specials)
         key = (
@@ -182,12 +182,12 @@ class _Preparation:
                 yield piece.text
 
     def folder(self, tokenizer: Tokenizer) -> Path:
-        """Where this text in these tokens is, or will be."""
+        """Return the cache folder of this text in this tokeniser's tokens."""
         key = self.text_key | {"tokenizer": tokenizer.fingerprint(), "version": FORMAT_VERSION}
         return self.cache / "prepared" / key_of(key)
 
     def make(self, tokenizer: Tokenizer, folder: Path, shard_tokens: int) -> dict[str, Any]:
-        """Encodes the text into `folder`, and returns the manifest of what is there then."""
+        """Encode the text into `folder` and return its manifest."""
         dtype = token_dtype(tokenizer.vocab_size)
         pieces = split_into_pieces(self.source.documents(), self.stops)
         splits = {}

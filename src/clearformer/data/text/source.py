@@ -1,4 +1,4 @@
-"""The seam between a text and where it comes from."""
+"""The interface of a text's source."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -18,15 +18,15 @@ class Source(ABC):
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """An identity of the text, for JSON, without reading it all."""
+        """Return values for JSON that identify the text; files need not be read whole."""
 
     @abstractmethod
     def documents(self) -> Iterator[Chunk]:
-        """The text in order, anew on every call."""
+        """Yield the text in order; every call starts from the beginning."""
 
     @abstractmethod
     def origins(self) -> Iterator[Origin]:
-        """Where each document comes from, in their order; those without text are left out.
+        """Yield where each document comes from, in order; documents without text are left out.
 
         Raises:
             DataError: the text cannot be read.
@@ -34,4 +34,4 @@ class Source(ABC):
 
     @abstractmethod
     def place(self, index: int) -> str:
-        """Where a character stands, counted from 0 over all documents, for a message; the text is read up to it."""
+        """Locate a character, counted from 0 over all documents, for a message; reads the text up to it."""

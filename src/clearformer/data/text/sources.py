@@ -1,4 +1,4 @@
-"""Where a text comes from: a file, a folder of files, or one of the built-in texts."""
+"""Sources of texts: a file, a folder of files, or one of the built-in texts."""
 
 import hashlib
 import http.client
@@ -31,7 +31,7 @@ from clearformer.data.text.source import Source
 from clearformer.errors import DataError, did_you_mean
 from clearformer.files import data_folder, whole_path, write_file
 
-# A folder's files are read by name; a file named by the user is read whatever its name.
+# The suffixes of files that are read in a folder; a file that the user names is read whatever its suffix.
 FOLDER_SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", *JSONL_SUFFIXES)
 
 SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
@@ -39,15 +39,15 @@ SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2d
 SHAKESPEARE_BYTES = 1_115_394
 DOWNLOAD_TIMEOUT_SECONDS = 20
 
-MARKOV = "markov-"  # names of texts, before the order
+MARKOV = "markov-"  # the prefix of a chain's name; its order follows
 MARKOV_ORDERS = range(4)
 MARKOV_SYMBOLS = 8
 MARKOV_CHARACTERS = 1_000_000
 MARKOV_SEED = 1
 
-# A topic of which this share of the characters stands in one other topic is a section of that topic.
+# If this share of a topic's characters occurs in one other topic, it is a section of that topic.
 SECTION_SHARE = 0.95
-# As between the sections inside a topic.
+# The same gap as between the sections inside a topic.
 TOPIC_GAP = "\n\n"
 
 
@@ -68,14 +68,14 @@ class FileSource(Source):
 
     @cached_property
     def files(self) -> list[Path]:
-        """The files that are read, in order."""
+        """The files to read, in order."""
         if not self.root.is_dir():
             return [self.root]
         return [path for path in self._visible_files if _is_text_name(path)]
 
     @cached_property
     def n_left_out(self) -> int:
-        """How many files of the folder are of kinds that are not read."""
+        """The number of files in the folder that are not read because of their suffixes."""
         return len(self._visible_files) - len(self.files) if self.root.is_dir() else 0
 
     @cached_property
@@ -88,10 +88,10 @@ class FileSource(Source):
         return [self.root / path for path in sorted(names)]
 
     def check(self) -> None:
-        """Refuses what can be seen to be no text before it is read.
+        """Refuse a path that cannot be a text, before any file is read.
 
         Raises:
-            DataError: there is nothing at the path, or nothing in it that is read; or a folder in it cannot be read.
+            DataError: there is nothing at the path, or nothing to read in it, or a folder in it cannot be read.
         """
         try:
             self._check()
@@ -144,10 +144,10 @@ class FileSource(Source):
 class PydocSource(Source):
     """Python's own language reference, as the standard library carries it for `help()`.
 
-    One document a topic, in an order that their names decide and that is not the alphabet's: so the end of the
-    text, which is held out, is like the rest of it (by name, tables gather there). A topic that another one holds
-    as a section (`try` is in `compound`) is left out: otherwise a good part of the held-out text would also be in
-    the training text. The text differs a little from one version of Python to the next.
+    Each topic is a document. Topics are ordered by a hash of their names, so that the end of the text, which is held
+    out, resembles the rest (in alphabetical order, tables gather there). A topic that is a section of another one
+    (`try` in `compound`) is left out: otherwise a good part of the held-out text would also be in the training text.
+    The text differs a little from one version of Python to the next.
     """
 
     @property
@@ -191,17 +191,17 @@ class PydocSource(Source):
         raise IndexError(index)
 
     def _texts(self) -> Iterator[tuple[str, str]]:
-        """Each topic's name and text, in order."""
+        """Yield each topic's name and text, in order."""
         names = topics_that_stand_alone(self._topics)
         for name in sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest()):
             yield name, self._topics[name] + TOPIC_GAP
 
 
 def topics_that_stand_alone(topics: dict[str, str]) -> list[str]:
-    """The names of the topics that no longer topic holds as a section; of two equal ones, the first.
+    """Return the names of the topics that are not a section of a longer one; of two equal topics, the first.
 
-    A section differs from its topic in the signs that underline its headings, and in the numbers of its
-    footnotes: lines are compared, not the whole.
+    A section differs from its copy in the longer topic in the underlines of headings and the numbers of footnotes, so
+    lines are compared instead of whole texts.
     """
     lines = {name: _prose_lines(text) for name, text in topics.items()}
     distinct = {name: frozenset(own) for name, own in lines.items()}
@@ -220,13 +220,13 @@ def _prose_lines(text: str) -> list[str]:
 
 
 def shakespeare_places() -> list[Path]:
-    """Where Tiny Shakespeare is looked for, in order; a download goes to the last."""
+    """Return the paths where Tiny Shakespeare is looked for, in order; a download goes to the last."""
     folders = [data_folder(), cache_folder() / "data"]
     return [folder / "shakespeare" / "input.txt" for folder in folders if folder is not None]
 
 
 def find_shakespeare() -> Path | None:
-    """Tiny Shakespeare's file on this machine, if it is there."""
+    """Return Tiny Shakespeare's file on this machine, or None."""
     return next((place for place in shakespeare_places() if place.is_file()), None)
 
 
@@ -241,10 +241,10 @@ def _open_shakespeare(field: str) -> Source:
 
 
 def download_shakespeare(place: Path) -> Path:
-    """Fetches Tiny Shakespeare to `place`, which is written only if its SHA-256 is right.
+    """Download Tiny Shakespeare to `place`, which is written only if the SHA-256 is right.
 
     Raises:
-        DataError: it could not be fetched, or something else came; both ways out are named.
+        DataError: the download failed, or had other content; the message names two remedies.
     """
     ways_out = (
         f"save {SHAKESPEARE_URL} as {place}, or set CLEARFORMER_DATA to a folder with shakespeare/input.txt"
@@ -267,10 +267,10 @@ def download_shakespeare(place: Path) -> Path:
 
 @cache
 def markov_chain(order: int) -> MarkovChain:
-    """The chain of an order that is counted in Tiny Shakespeare, of its most frequent characters.
+    """Count the chain of an order in Tiny Shakespeare, over its most frequent characters.
 
     Raises:
-        DataError: Tiny Shakespeare is not on this machine, and not to be fetched.
+        DataError: Tiny Shakespeare is not on this machine and cannot be downloaded.
     """
     text = "".join(chunk.text for chunk in _open_shakespeare("text").documents())
     return MarkovChain.of(text, order, MARKOV_SYMBOLS)
@@ -278,7 +278,7 @@ def markov_chain(order: int) -> MarkovChain:
 
 @cache
 def markov_text(order: int) -> tuple[str]:
-    """The documents of a built-in text: one, which that chain writes."""
+    """Return the only document of a built-in text, drawn from that chain."""
     return (markov_chain(order).sample(MARKOV_CHARACTERS, MARKOV_SEED),)
 
 
@@ -294,9 +294,9 @@ class BuiltIn:
     about: str
     size: str
     where: Callable[[], str | None]
-    """Where it is on this machine, or None where it would have to be fetched."""
+    """Returns where it is on this machine, or None if it must be downloaded."""
     open: Callable[[str], Source]
-    """The source, given the field that holds the text in JSONL."""
+    """Returns the source, given the JSONL field that holds the text."""
 
 
 def _pydoc_place() -> str | None:
@@ -333,7 +333,7 @@ BUILT_IN = {
 
 
 def open_source(config: TextData) -> Source:
-    """The text that `config` names.
+    """Open the text that `config` names.
 
     Raises:
         DataError: there is no such name or file, or it holds no text.

@@ -1,4 +1,4 @@
-"""Documents to pieces: cut at exact characters into splits, and small enough to be encoded one at a time."""
+"""Cutting documents into pieces: at exact characters between splits, and small enough to encode one at a time."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import floor
@@ -9,12 +9,12 @@ from clearformer.data.reading import Chunk
 from clearformer.data.text.config import TextData
 from clearformer.errors import DataError
 
-# A tokeniser's own notes take many times the size of what it encodes at once.
+# While a tokeniser encodes, its working memory is many times the size of the text.
 PIECE_CHARS = 1 << 20
 
 
 class Piece(NamedTuple):
-    """A stretch of one document in one split, whose tokens do not depend on what is around it."""
+    """A stretch of one document in one split; its tokens do not depend on the text around it."""
 
     split: str
     text: str
@@ -23,10 +23,10 @@ class Piece(NamedTuple):
 
 
 def split_stops(n_chars: int, config: TextData) -> dict[str, int]:
-    """For each split, in order, the character of the text before which it ends.
+    """Return, for each split in order, the position in the text before which it ends.
 
     Training text ends at floor(n (1 - val - test)), validation text at floor(n (1 - test)), test text at n, with
-    the fractions as exact decimals. A split whose fraction is 0 is not there.
+    the fractions as exact decimals. A split with fraction 0 does not exist.
 
     Raises:
         DataError: a split would be empty.
@@ -52,11 +52,11 @@ def split_stops(n_chars: int, config: TextData) -> dict[str, int]:
 def split_into_pieces(
     chunks: Iterable[Chunk], stops: Mapping[str, int], piece_chars: int = PIECE_CHARS
 ) -> Iterator[Piece]:
-    """The text as pieces of about `piece_chars`; what lies beyond the last stop is left out.
+    """Cut the text into pieces of at most `piece_chars`; text beyond the last stop is left out.
 
-    A document is divided where a split ends, else before a space or a newline: no word-based tokeniser has a
-    token across that place, so that the tokens are those of the undivided text. Only a stretch of `piece_chars`
-    without either is cut where it stands.
+    A document is cut where a split ends, and otherwise before a space or a newline. No token of a word-based tokeniser
+    crosses such a place, so the tokens are those of the uncut text. Only a stretch of `piece_chars` without a space or
+    newline is cut elsewhere.
     """
     waiting, waiting_split, starts_document = "", "", True
     for split, text, ends_document in _cut_at(stops, chunks):
@@ -76,7 +76,7 @@ def split_into_pieces(
 
 
 def _cut_at(stops: Mapping[str, int], chunks: Iterable[Chunk]) -> Iterator[tuple[str, str, bool]]:
-    """Each chunk with its split, cut where one ends; the end of a document goes with its last character."""
+    """Yield each chunk with its split, cut where a split ends; a document ends with its last character's part."""
     remaining_stops = iter(stops.items())
     split, stop = next(remaining_stops)
     at = 0
@@ -96,7 +96,7 @@ def _cut_at(stops: Mapping[str, int], chunks: Iterable[Chunk]) -> Iterator[tuple
 
 
 def _before_a_space(text: str, limit: int) -> int:
-    """The last place within `limit` between a character that is no white space and a space or newline."""
+    """Return where the white space around the last space or newline within `limit` begins, or else `limit`."""
     cut = max(text.rfind(" ", 0, limit), text.rfind("\n", 0, limit))
     while cut > 0 and text[cut - 1].isspace():
         cut -= 1

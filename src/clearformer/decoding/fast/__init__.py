@@ -1,1 +1,1 @@
-"""Other forms of a step for one new token, quicker on some machine."""
+"""Faster forms of the step for one new token."""

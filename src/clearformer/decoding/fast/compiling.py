@@ -1,7 +1,7 @@
-"""A model's step for one new token, compiled; it pays for long texts.
+"""The compiled step for one new token, which pays off for long texts.
 
-Compiling takes half a minute or more the first time, and some seconds where torch finds the result of an earlier
-process in its cache; benchmarks/RESULTS.md has what a token gains by it.
+Compiling takes half a minute or more the first time, and some seconds if torch finds an earlier process's result in its
+cache; benchmarks/RESULTS.md lists the gain per token.
 """
 
 import logging
@@ -22,21 +22,21 @@ from clearformer.model.fast.compiling import compile_step
 logger = logging.getLogger(__name__)
 
 SMALL_MODEL = 2**25
-"""Bytes of weights up to which a single text is generated with inductor's C++ wrapper.
+"""The most bytes of weights for which a single text is generated with inductor's C++ wrapper.
 
-It doubles the time of compiling. Larger models gain nothing by it, and several texts at once lose (docs/log.md).
+It doubles the compile time. Larger models gain nothing by it, and with several texts it is slower (docs/log.md).
 """
 
 LEAST_ROOM = 256
-"""Positions that a cache has room for from the first compiled step on: buffers of always one size are the quickest."""
+"""The least room, in positions, of a cache in compiled steps: buffers whose size never changes are the fastest."""
 
 ResultT = TypeVar("ResultT")
 
 LogitsFunction = Callable[[Float[Tensor, "B V"]], ResultT]
-"""A function of the logits after the newest tokens, which is compiled together with the model."""
+"""A function of the next tokens' logits, which is compiled together with the model."""
 
 Step = Callable[..., ResultT]
-"""A function as `read_tokens` is."""
+"""A function with the arguments and result of `read_tokens`."""
 
 
 def read_tokens(
@@ -45,25 +45,25 @@ def read_tokens(
     *arguments: Any,
     **settings: Any,
 ) -> ResultT:
-    """`logits_function` of the logits after new tokens; the arguments are the model's, or those of `decode`."""
+    """Return `logits_function` of the last position's logits; the arguments are the model's, or those of `decode`."""
     read = model if isinstance(model, Decoder) else model.decode
     return logits_function(read(*arguments, **settings, last_only=True)[:, -1].float())
 
 
 def read_each(model: Decoder | EncoderDecoder, *arguments: Any) -> Float[Tensor, "B T V"]:
-    """The logits after each of several new tokens; the arguments are the model's, or those of `decode`."""
+    """Return the logits after each of several new tokens; the arguments are the model's, or those of `decode`."""
     read = model if isinstance(model, Decoder) else model.decode
     return read(*arguments).float()
 
 
 def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
-    """`read_tokens`, compiled at its first call; uncompiled where the model has hooks.
+    """Return `read_tokens`, compiled at its first call; uncompiled if the model has hooks.
 
-    Models of one configuration share it, for their weights are among what it is given. On a GPU a decoder's is
-    recorded as a CUDA graph besides, one for each model.
+    Models of one configuration share the compiled step, because the weights are among its inputs. On a GPU, a decoder's
+    step is also recorded as a CUDA graph, one for each model.
 
     Args:
-        n_texts: How many are generated at once, at first; fewer may follow.
+        n_texts: The number of rows at the start; later there may be fewer.
     """
     if has_any_hooks(model):
         return read_tokens
@@ -77,19 +77,19 @@ def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
 
 
 def packed_weights(model: Decoder | EncoderDecoder, n_texts: int) -> PackedWeights:
-    """The model's matrices laid out for products with a vector of each text; the compiled step finds them."""
+    """Pack the model's matrices for products with `n_texts` vectors; the compiled step finds them."""
     weights = [layer.weight for layer in model.modules() if isinstance(layer, Linear)]
     return PackedWeights.of([*weights, model.embed.weight] if model.head is None else weights, n_texts)
 
 
 @cache
 def _compiled(on_cpu: bool, in_cpp: bool, _specialized_on: tuple[Hashable, ...]) -> Step[Any]:
-    """One compiled function for all models with the same configuration, type and device."""
-    # By default what multiplies a matrix is worked out anew for each of its rows where that looks cheap, and a norm
-    # before 50,000 rows is not.
+    """Return one compiled function for all models with the same configuration, dtype and device."""
+    # By default inductor recomputes a product's input for each row of the matrix where that looks cheap. For a norm
+    # before a matrix of 50,000 rows it is not.
     options: dict[str, Any] = {"realize_opcount_threshold": 5} if on_cpu else {}
-    options["size_asserts"] = False  # of every weight at every token
-    if on_cpu:  # the C++ compiler is not asked what instructions it knows, by a program for each kind
+    options["size_asserts"] = False  # else one for every weight at every token
+    if on_cpu:  # skip the test programs that ask the C++ compiler for its instruction sets
         options["cpp.vec_isa_ok"] = True
     if in_cpp:
         options |= {"cpp_wrapper": True, "memory_planning": True}
@@ -97,7 +97,7 @@ def _compiled(on_cpu: bool, in_cpp: bool, _specialized_on: tuple[Hashable, ...])
 
 
 def _or_plain(compiled: Step[Any], plain: Step[Any]) -> Step[Any]:
-    """The compiled step; from where compiling fails on, the plain one."""
+    """Return the compiled step, which gives way to the plain one when compiling fails."""
     in_use = compiled
 
     def step(*arguments: Any, **settings: Any) -> Any:
@@ -118,7 +118,7 @@ def _or_plain(compiled: Step[Any], plain: Step[Any]) -> Step[Any]:
 
 
 def is_compiler_error(error: RuntimeError) -> bool:
-    """Whether torch's compiler raised the error: there is no C++ compiler, say, or one that is too old.
+    """Whether torch's compiler raised the error, for example because the C++ compiler is missing or too old.
 
     torch has no public name for these errors, and importing the private one takes seconds.
     """

@@ -1,14 +1,14 @@
-"""A model's step for one new token as a CUDA graph: its hundreds of kernels are started by one call.
+"""The step for one new token as a CUDA graph, in which one call starts hundreds of kernels.
 
-A graph reads and writes the same memory at every replay, and a cache grows. So the graph's cache has always C + 1
-places: the newest token is read in the last of them, and then moved to where it belongs.
+A graph uses the same memory at every replay, but a cache grows. So the graph's cache always has C + 1 places: the
+newest token is written to the last of them and then moved to its own.
 
     place    0 ... n - 1        n ... C - 1        C
              earlier tokens     not yet filled     the newest token, which is moved to n
 
-To the model the places that are not filled are padding, which attention reads nowhere and positions do not count.
+The model sees unfilled places as padding: attention does not read them, and they do not count as positions.
 
-Shapes: B texts, R rows of the graph (B of which are texts), T positions, K key/value heads, Dh head size.
+Shapes: B batch, R rows of the graph (the first B are in use), T positions, K key/value heads, Dh head size.
 """
 
 import logging
@@ -27,22 +27,22 @@ from clearformer.model.cache import KeyValueCache
 logger = logging.getLogger(__name__)
 
 LEAST_PLACES = 256
-"""Of a graph's cache; longer texts have twice as many, and so on."""
+"""The fewest places of a graph's cache; longer sequences double them as often as needed."""
 
 MAX_GRAPHS = 4
-"""Graphs that one model keeps, each of another size."""
+"""The most graphs kept for one model, each of another size."""
 
 ResultT = TypeVar("ResultT")
 
 Record = Callable[[Callable[[], ResultT]], tuple[Callable[[], object], ResultT]]
-"""Records a function; returns what replays it, and its output, which every replay overwrites."""
+"""Records a function; returns a function that replays it, and its output, which every replay overwrites."""
 
 
 def record_graph(run: Callable[[], ResultT]) -> tuple[Callable[[], object], ResultT]:
-    """Record what `run` does on the device as a CUDA graph."""
+    """Record what `run` does on the device as a CUDA graph; returns its replay and output."""
     side_stream = torch.cuda.Stream()
     side_stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side_stream):  # warm-up: what only the first call makes is no part of the graph
+    with torch.cuda.stream(side_stream):  # warm-up: the first call's set-up is not part of the graph
         for _ in range(2):
             run()
     torch.cuda.current_stream().wait_stream(side_stream)
@@ -53,10 +53,10 @@ def record_graph(run: Callable[[], ResultT]) -> tuple[Callable[[], object], Resu
 
 
 class GraphedStep:
-    """A step for one new token of each text, recorded once for each size and replayed from then on."""
+    """A step for one new token of each row, recorded once per size and replayed afterwards."""
 
     def __init__(self, step: Callable[..., Any], record: Record[Any] = record_graph) -> None:
-        """`step` is called as `read_tokens` is; it is also what is left where nothing can be recorded."""
+        """Wrap `step`, which takes the arguments of `read_tokens` and runs unrecorded where recording is impossible."""
         self.step = step
         self.record: Record[Any] | None = record  # None once it has failed
         self.recorded: list[_Recorded] = []
@@ -87,7 +87,7 @@ class GraphedStep:
         cache: Cache,
         n_texts: int,
     ) -> "_Recorded | None":
-        """A graph that now holds the cache; None where recording fails."""
+        """Return a graph with room for one more token, which now holds the cache; None where recording fails."""
         self._forget_other_weights(model)
         n_places = places_for(cache.length + 1, model.config.max_seq_len)
         for recorded in self.recorded:
@@ -108,7 +108,7 @@ class GraphedStep:
         return recorded
 
     def _forget_other_weights(self, model: Decoder) -> None:
-        """A graph reads the weights where they lay when it was recorded."""
+        """Drop all graphs if the weights have moved: a graph reads the addresses of its recording."""
         weights = tuple(tensor.data_ptr() for tensor in chain(model.parameters(), model.buffers()))
         if weights != self.weights:
             self.recorded, self.weights = [], weights
@@ -118,16 +118,16 @@ _of_models: WeakKeyDictionary[Decoder, GraphedStep] = WeakKeyDictionary()
 
 
 def graphed_step(model: Decoder, step: Callable[..., Any]) -> GraphedStep:
-    """The model's own; its graphs go when it goes."""
+    """Return the model's own step; its graphs are freed with the model."""
     if model not in _of_models:
         _of_models[model] = GraphedStep(step)
     return _of_models[model]
 
 
 def can_be_recorded(cache: Cache, tokens: Tensor) -> bool:
-    """Whether all that the cache keeps are keys and values, and nothing is cast on the way.
+    """Whether the cache holds keys and values alone and autocast is off.
 
-    Autocast keeps the weights that it has cast for as long as it lasts, and a graph may outlast it.
+    Autocast keeps its cast weights only while it is on, and a graph may outlast it.
     """
     caches = (layer.attn for layer in cache.layers)
     keys_alone = all(isinstance(each, KeyValueCache) and each.buffers is not None for each in caches)
@@ -135,7 +135,7 @@ def can_be_recorded(cache: Cache, tokens: Tensor) -> bool:
 
 
 def places_for(n: int, max_seq_len: int) -> int:
-    """How many places a graph's cache has for n tokens."""
+    """Return the number of places of a graph's cache for n tokens."""
     n_places = LEAST_PLACES
     while n_places < n:
         n_places *= 2
@@ -143,14 +143,14 @@ def places_for(n: int, max_seq_len: int) -> int:
 
 
 class _Recorded:
-    """A step of one size: its memory, and what replays it.
+    """A recorded step of one size: its memory and its replay.
 
     Attributes:
         n_places: C + 1.
-        n_rows: R; it serves fewer texts as well, down to half as many.
-        tokens: The newest of each text [R 1].
+        n_rows: R; it also serves fewer rows, but more than half as many.
+        tokens: The newest token of each row [R 1].
         place: n [1].
-        real: Where a token is [R C+1].
+        real: True where there is a token [R C+1].
         buffers: Keys and values of each layer [R K C+1 Dh].
     """
 
@@ -170,17 +170,17 @@ class _Recorded:
         self.holder: Callable[[], Cache | None] = lambda: None
 
     def fits(self, logits_function: Callable[[Tensor], Any], n_texts: int, n_places: int) -> bool:
-        """Whether it serves so many texts of such a length, not more than half of it idle."""
+        """Whether the graph serves this function and size, with fewer than half of its rows idle."""
         return (
             self.logits_function is logits_function
             and self.n_places == n_places
             and self.n_rows // 2 < n_texts <= self.n_rows
         )
 
-    # --- whose cache it is ----------------------------------------------------------------------------------
+    # --- the cache in this memory ---------------------------------------------------------------------------
 
     def holds(self, cache: Cache) -> bool:
-        """Whether this is the cache that lies here, all its rows as they were."""
+        """Whether this memory holds the cache, with its rows unchanged."""
         if self.holder() is not cache:
             return False
         return all(
@@ -190,12 +190,12 @@ class _Recorded:
         )
 
     def take(self, cache: Cache) -> None:
-        """Copy a cache to here, where it lies from now on."""
+        """Move a cache into this memory."""
         theirs, n = buffers_of(cache), cache.length
         if self.holder() is not cache:
             self.give_back()
         n_texts = len(theirs[0][0])
-        real = True if cache.padding is None else cache.padding.clone()  # which may lie here
+        real = True if cache.padding is None else cache.padding.clone()  # may be in this memory
         self.real.zero_()
         self.real[:n_texts, :n] = real
         for own, others in zip(self.buffers, theirs, strict=True):
@@ -206,7 +206,7 @@ class _Recorded:
         self._lend(cache, self.lent)
 
     def give_back(self) -> None:
-        """Let the cache that lies here have memory of its own, where somebody still has it."""
+        """Move the cache, if it is still in use, out of this memory into its own."""
         cache = self.holder()
         if cache is not None and self.holds(cache):
             self._lend(cache, [(keys.clone(), values.clone()) for keys, values in self.lent])
@@ -221,7 +221,7 @@ class _Recorded:
     # --- the step -------------------------------------------------------------------------------------------
 
     def begin(self, model: Decoder, step: Callable[..., Any], record: Record[Any]) -> None:
-        """Record the step; keys and values that it writes on the way are overwritten by its first replay."""
+        """Record the step; the first replay overwrites the keys and values that recording writes."""
         last = self.n_places - 1
 
         def run() -> Any:
@@ -240,7 +240,7 @@ class _Recorded:
         self.real.index_fill_(1, self.place, False)
 
     def read(self, tokens: Int[Tensor, "B 1"], cache: Cache) -> Any:
-        """Replay the step for the newest tokens, put them into the cache, and return a copy of its output."""
+        """Replay the step for the newest tokens, which adds them to the cache, and return a copy of its output."""
         n_texts = len(tokens)
         self.tokens[:n_texts] = tokens
         self.place.fill_(cache.length)
@@ -250,13 +250,13 @@ class _Recorded:
 
 
 def buffers_of(cache: Cache) -> list[tuple[Tensor, Tensor]]:
-    """The keys and values of each layer."""
+    """Return the keys and values of each layer."""
     caches = (layer.attn for layer in cache.layers)
     return [each.buffers for each in caches if isinstance(each, KeyValueCache) and each.buffers is not None]
 
 
 def copied(output: Any, n_rows: int) -> Any:
-    """A copy of the first rows of a tensor or a tuple of them, which no replay overwrites."""
+    """Copy the first rows of a tensor or of a tuple of tensors."""
     if isinstance(output, Tensor):
         return output[:n_rows].clone()
     return type(output)(*(copied(field, n_rows) for field in output))

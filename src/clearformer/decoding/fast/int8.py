@@ -1,12 +1,12 @@
-"""A model with int8 weights: a quarter of the memory, and of what a token's step reads.
+"""A model with int8 weights: a quarter of the memory, and of the bytes read for a token.
 
-Each row of a matrix is stored as whole numbers from -127 to 127 times a scale of its own, max |w| / 127 (weight-only,
-symmetric; the vector-wise quantisation of Dettmers et al. 2022, section 3.1, of the weights alone). Activations, norms,
-biases and tables of positions stay as they are, and products are formed in the activations' type:
+Each row of a matrix is stored as whole numbers from -127 to 127 and one scale, max |w| / 127 (weight-only, symmetric;
+the vector-wise quantisation of Dettmers et al. 2022, section 3.1, for the weights alone). Activations, norms, biases
+and position tables are unchanged, and products are computed in the activations' dtype:
 
     W ~ s_o q_oi,    W x + b ~ s * (q x) + b
 
-A weight is off by half a scale at most; `runs.int8.int8_losses` measures what that costs.
+A weight is off by at most half a scale; `runs.int8.int8_losses` measures the effect on the loss.
 
 Shapes: I inputs, O outputs, V vocabulary, D d_model.
 """
@@ -29,14 +29,14 @@ ModelT = TypeVar("ModelT", bound=Transformer)
 
 
 class Rows(NamedTuple):
-    """A matrix as int8 rows and their scales."""
+    """A matrix in int8, with one scale per row."""
 
     weight: Int8[Tensor, "O I"]
     scale: Float[Tensor, " O"]
 
 
 def int8_rows(matrix: Float[Tensor, "O I"]) -> Rows:
-    """The rows of a matrix, rounded to whole numbers; a row of zeros stays one."""
+    """Round a matrix to int8 rows; a row of zeros remains one."""
     matrix = matrix.detach()
     scale = matrix.abs().amax(1) / LARGEST
     divisor = torch.where(scale > 0, scale, torch.ones_like(scale)).unsqueeze(1)
@@ -44,7 +44,7 @@ def int8_rows(matrix: Float[Tensor, "O I"]) -> Rows:
 
 
 class Int8Linear(nn.Module):
-    """x W^T + b, W as int8 rows."""
+    """x W^T + b with W in int8 rows."""
 
     weight: Tensor  # [O I], int8
     scale: Tensor  # [O]
@@ -58,7 +58,7 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Float[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:
         if torch.compiler.is_compiling() and x.device.type == "cpu" and x.shape[:-1].numel() == 1:
-            y = matrix_vector(x, self.weight)  # which reads int8 numbers and no others
+            y = matrix_vector(x, self.weight)  # reads the int8 numbers without a copy in another dtype
         else:
             y = F.linear(x, self.weight.to(x.dtype))
         y = y * self.scale.to(y.dtype)
@@ -66,7 +66,7 @@ class Int8Linear(nn.Module):
 
 
 class Int8Embedding(nn.Module):
-    """A vector for each token, as int8 rows."""
+    """A vector for each token, in int8 rows."""
 
     weight: Tensor  # [V D], int8
     scale: Tensor  # [V]
@@ -83,7 +83,7 @@ class Int8Embedding(nn.Module):
 
 
 def with_int8_weights(model: ModelT) -> ModelT:
-    """A copy of a model whose matrices and embeddings are int8 rows; to be read, not trained or saved."""
+    """Return a copy of a model with matrices and embeddings in int8, for inference; do not train or save it."""
     embeddings = int8_rows(model.embed.weight)
     replaced: dict[int, nn.Module] = {
         id(layer): Int8Linear(int8_rows(layer.weight), layer.bias)
@@ -92,13 +92,13 @@ def with_int8_weights(model: ModelT) -> ModelT:
     }
     replaced[id(model.embed)] = Int8Embedding(embeddings)
     copied = copy.deepcopy(model, dict[int, Any](replaced)).eval().requires_grad_(requires_grad=False)
-    if model.head is None:  # the head is the embedding matrix, whose rows it shares
+    if model.head is None:  # tied: the head shares the embeddings' rows
         del copied.head
         copied.add_module("head", Int8Linear(embeddings, model.head_bias))
     return copied
 
 
 def n_bytes(model: nn.Module) -> int:
-    """The bytes of a model's weights, and of its tables."""
+    """Return the bytes of a model's parameters and buffers."""
     tensors = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

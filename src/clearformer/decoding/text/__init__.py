@@ -1,1 +1,1 @@
-"""Text in, text out: samples, the likeliest continuations, translations."""
+"""Generation from text to text: samples, the likeliest continuations, translations."""

@@ -1,4 +1,4 @@
-"""Text in, its likeliest continuations out: beam search with a decoder."""
+"""The likeliest continuations of a text, by beam search with a decoder."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,14 +18,14 @@ class Continuation(Result):
     """One of the likeliest continuations of a prompt.
 
     Attributes:
-        prompt: What it continues.
-        text: What was added, without <eos>.
-        tokens: Every id that was added, <eos> included.
+        prompt: The prompt that it continues.
+        text: The new text, without <eos>.
+        tokens: Every new id, <eos> included.
         logprob: The log-probability of all of them, in nats.
-        score: What continuations are ranked by; see `BeamSearch`.
+        score: The score by which continuations are ranked; see `BeamSearch`.
         finish_reason: Why it ends: `length` (enough tokens) or `eos`.
-        n_prompt_tokens: The prompt's length, <bos> included.
-        n_prompt_tokens_read: How many of them the model read, from the end; fewer where its context is shorter.
+        n_prompt_tokens: The number of the prompt's tokens, <bos> included.
+        n_prompt_tokens_read: How many of them, counted from the end, fit into the model's context.
     """
 
     prompt: str
@@ -54,25 +54,25 @@ def search(
     early_stopping: bool | Literal["never"] = False,
     num: int = 1,
 ) -> list[Continuation]:
-    """The likeliest continuations of a prompt, as far as beam search finds them, the best first.
+    """Return the likeliest continuations of a prompt that beam search finds, best first.
 
-    Nothing is drawn. The likeliest text of a language model repeats itself easily: see `generate` for samples.
+    Nothing is random. A language model's likeliest text tends to repeat itself: see `generate` for samples.
 
     Args:
         run: A decoder and its tokeniser.
-        prompt: What to continue; see `generate`.
-        max_new_tokens: Tokens to add, at most; <eos> ends a text sooner.
+        prompt: The prompt; see `generate`.
+        max_new_tokens: The most tokens to add; <eos> ends a continuation sooner.
         beams: See `BeamSearch`.
         length_penalty: The exponent alpha of the penalty.
         length_penalty_kind: `hf` or `gnmt`; see `HuggingFaceLength` and `GNMTLength`.
         early_stopping: See `BeamSearch`.
-        num: Continuations, up to the number of beams.
+        num: Continuations to return, up to the number of beams.
 
     Raises:
-        ConfigError: a setting is out of its range.
-        TokenizerError: the prompt holds a character that the tokeniser lacks.
-        UserError: the run's model continues no texts, the prompt is empty and there is nothing to begin with, or
-            `num` or `max_new_tokens` is not what it must be.
+        ConfigError: a setting is out of range.
+        TokenizerError: the prompt has a character or an id that the tokeniser lacks.
+        UserError: the run's model is no decoder, the prompt is empty and the tokeniser has neither <bos> nor a
+            newline, or `num` or `max_new_tokens` is invalid.
     """
     check_run(run)
     settings = search_settings(beams, length_penalty, length_penalty_kind, early_stopping)
@@ -88,7 +88,7 @@ def search_texts(
     max_new_tokens: int = 200,
     num: int = 1,
 ) -> list[Continuation]:
-    """The likeliest continuations by a model; see `search`."""
+    """Return a model's likeliest continuations; see `search`."""
     check_whole("num", num)
     if not 1 <= num <= settings.beams:
         raise UserError(f"num: from 1 to the number of beams, {settings.beams}; got {num}")

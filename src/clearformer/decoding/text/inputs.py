@@ -1,4 +1,4 @@
-"""Text arguments: strings, or token ids as lists, NumPy arrays or tensors."""
+"""Arguments that are texts: strings, or token ids as lists, NumPy arrays or tensors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,23 +16,23 @@ Texts = Text | Sequence[Text]
 
 
 def texts_of(value: Texts) -> list[str | list[int]]:
-    """One text or several, as a list of strings and lists of ids.
+    """Return one text or several as a list of strings and lists of ids.
 
     Raises:
-        UserError: something in it is neither a string nor the ids of tokens.
+        UserError: something in it is neither a string nor token ids.
     """
     values = _plain(value)
     return [values] if is_one(values) else [_one(each) for each in values]
 
 
 def is_one(value: Texts) -> bool:
-    """Whether it is one text, and not several."""
+    """Whether the value is a single text."""
     values = _plain(value)
     return isinstance(values, str) or bool(values and _are_ids(values))
 
 
 def text_of(value: Text) -> str | list[int]:
-    """One text, as a string or a list of ids.
+    """Return one text as a string or a list of ids.
 
     Raises:
         UserError: it is neither.
@@ -41,7 +41,7 @@ def text_of(value: Text) -> str | list[int]:
 
 
 def ids_of(tokenizer: Tokenizer, text: str | list[int]) -> list[int]:
-    """A text's ids, without special tokens that are not written in it.
+    """Return a text's ids, with no special tokens but those written in it.
 
     Raises:
         TokenizerError: the tokeniser lacks a character of a string, or an id.
@@ -57,12 +57,12 @@ def ids_of(tokenizer: Tokenizer, text: str | list[int]) -> list[int]:
 
 
 def words_of(tokenizer: Tokenizer, text: str | list[int]) -> str:
-    """A text as a string."""
+    """Return a text as a string."""
     return text if isinstance(text, str) else tokenizer.decode(text)
 
 
 def with_specials(ids: Sequence[int], before: Sequence[int] = (), after: Sequence[int] = ()) -> list[int]:
-    """Ids with special tokens around them, where they do not stand there already."""
+    """Return ids with special tokens before and after them, unless they are there already."""
     ids = list(ids)
     if before and ids[: len(before)] != list(before):
         ids = [*before, *ids]
@@ -79,7 +79,7 @@ def _one(value: Any) -> str | list[int]:
 
 
 def _plain(value: Any) -> Any:
-    """A string or a list."""
+    """Return the value as a string or a list."""
     if isinstance(value, str):
         return str(value)
     if not isinstance(value, np.ndarray | Tensor | Sequence) or isinstance(value, bytes):

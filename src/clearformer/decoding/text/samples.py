@@ -1,6 +1,6 @@
-"""Text in, text out: `generate` for whole samples, `stream` for one as it is written.
+"""Sampling text: `generate` returns whole samples, `stream` yields one piece by piece.
 
-Both take a run; `sample_texts` and `stream_text` are the same of a model and a tokeniser.
+Both take a run; `sample_texts` and `stream_text` do the same with a model and a tokeniser.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -29,7 +29,7 @@ from clearformer.model import Decoder, Transformer
 from clearformer.results import Result
 from clearformer.text import Tokenizer
 
-MOST_SAMPLES = 100_000  # of one prompt at once; another seed gives others
+MOST_SAMPLES = 100_000  # per prompt and call; another seed gives others
 
 
 @runtime_checkable
@@ -48,9 +48,9 @@ class Prompt(Result):
     """A prompt as the model reads it.
 
     Attributes:
-        text: What was given.
-        tokens: Its ids, <bos> before them where the tokeniser has one.
-        n_tokens_read: How many of them the model reads, from the end, as it chooses the first new token.
+        text: The prompt as given.
+        tokens: Its ids, after <bos> where the tokeniser has one.
+        n_tokens_read: How many of them, counted from the end, the model reads for the first new token.
     """
 
     text: str
@@ -68,13 +68,13 @@ class Sample(Result):
     """One continuation of one prompt.
 
     Attributes:
-        prompt: What it continues.
-        text: What was added, without the prompt, <eos> and the stop string.
-        tokens: Every id that was generated, <eos> and those of the stop string included.
+        prompt: The prompt that it continues.
+        text: The new text, without the prompt, <eos> and the stop string.
+        tokens: Every generated id, including <eos> and those of the stop string.
         logprobs: The log-probability in nats of each of `tokens` by the model, before temperature and filters.
         finish_reason: Why it ends: `length` (enough tokens), `eos`, or `stop` (a stop string).
-        n_prompt_tokens: The prompt's length, <bos> included.
-        n_prompt_tokens_read: How many of them the model read, from the end; fewer where its context is shorter.
+        n_prompt_tokens: The number of the prompt's tokens, <bos> included.
+        n_prompt_tokens_read: How many of them, counted from the end, fit into the model's context.
     """
 
     prompt: str
@@ -87,7 +87,7 @@ class Sample(Result):
 
     @property
     def logprob(self) -> float:
-        """The log-probability of all the tokens together."""
+        """The log-probability of all tokens together, in nats."""
         return sum(self.logprobs)
 
     @property
@@ -110,7 +110,7 @@ def sample_texts(
     lookup: int = 0,
     int8: bool = False,
 ) -> list[Sample]:
-    """`num` samples of the first prompt, then `num` of the second, ...; see `generate`."""
+    """Return `num` samples of the first prompt, then `num` of the second, ...; see `generate`."""
     check_whole("num", num)
     if not 1 <= num <= MOST_SAMPLES:
         raise UserError(f"num: from 1 to {MOST_SAMPLES:,}; got {num}")
@@ -147,7 +147,7 @@ def stream_text(
     lookup: int = 0,
     int8: bool = False,
 ) -> Generator[str, None, Sample]:
-    """One continuation piece by piece; see `stream`."""
+    """Yield one continuation piece by piece; see `stream`."""
     encoded = prompt_of(model, tokenizer, prompt)
     writer = Writer(tokenizer, _stops(stop))
     check_prompts([encoded.tokens], max_new_tokens)
@@ -184,34 +184,34 @@ def generate(
     lookup: int = 0,
     int8: bool = False,
 ) -> list[Sample]:
-    """Continue a prompt, or several at once; `num` samples of the first, then `num` of the second, ...
+    """Continue one or several prompts; returns `num` samples of the first, then `num` of the second, ...
 
-    A sample depends on its prompt, the seed and its number among the `num`, not on what is generated beside it.
+    A sample depends on its prompt, the seed and its index among the `num`, not on the other samples.
 
     Args:
         run: A model and its tokeniser.
-        prompt: What to continue, as text or as the ids of its tokens [T], or several of them. An empty one begins with
-            <bos>, or else with a newline.
-        max_new_tokens: Tokens to add, at most; <eos> and stop strings end a sample sooner.
-        temperature: 0 is greedy; this and the next four are explained at `Sampling`.
+        prompt: One prompt or several, each a string or token ids [T]. An empty one is replaced by <bos> or, without
+            <bos>, by a newline.
+        max_new_tokens: The most tokens to add; <eos> and stop strings end a sample sooner.
+        temperature: 0 is greedy. For this and the next four, see `Sampling`.
         top_k: See `Sampling`.
         top_p: See `Sampling`.
         min_p: See `Sampling`.
         repetition_penalty: See `Sampling`.
-        num: Samples of each prompt.
-        seed: Another seed, other samples.
-        stop: A sample ends before the first of these texts.
-        compiled: Whether the step for a new token is compiled, which pays from some thousands of tokens on.
-        int8: Whether the weights are rounded to int8 for it: a quarter of the memory, and sooner for one compiled text
-            on a CPU. `Run.int8_losses` says what it costs.
-        lookup: Up to so many tokens at once are guessed by what followed the same ones before, and checked by one pass
-            of the model: the same samples, sooner where the text repeats itself. 0 guesses nothing.
+        num: Samples per prompt.
+        seed: The seed of the random numbers.
+        stop: A string or strings, before the first of which a sample ends.
+        compiled: Whether to compile the step for a new token, which pays off from some thousands of tokens on.
+        int8: Whether to round the weights to int8: a quarter of the memory, and faster for one compiled text on a CPU.
+            `Run.int8_losses` measures the effect.
+        lookup: The longest draft, in tokens, that is looked up in the text so far and checked in one pass; 0: none.
+            The samples are the same, and faster where the text repeats itself.
 
     Raises:
-        ConfigError: a setting is out of its range.
-        TokenizerError: a prompt holds a character or an id that the tokeniser lacks.
-        UserError: the run's model continues no texts, a prompt is empty and there is nothing to begin with, or
-            `num`, `seed`, `stop`, `max_new_tokens` or `lookup` is not what it must be.
+        ConfigError: a setting is out of range.
+        TokenizerError: a prompt has a character or an id that the tokeniser lacks.
+        UserError: the run's model is no decoder, a prompt is empty and the tokeniser has neither <bos> nor a newline,
+            or `num`, `seed`, `stop`, `max_new_tokens` or `lookup` is invalid.
     """
     check_run(run)
     return sample_texts(
@@ -247,9 +247,9 @@ def stream(
 ) -> Generator[str, None, Sample]:
     """Continue one prompt, yielding the text piece by piece as it is generated.
 
-    The pieces put together are the text of `generate` with the same arguments, whose sample is what the generator
-    returns (`sample = yield from stream(...)`). Arguments and errors are those of `generate`, and an error is raised
-    before the first piece is asked for.
+    The joined pieces are the text of `generate` with the same arguments, and the generator returns the same sample
+    (`sample = yield from stream(...)`). For arguments and errors see `generate`; invalid arguments raise at the call,
+    not at the first piece.
     """
     check_run(run)
     return stream_text(
@@ -279,7 +279,7 @@ def _pieces(prompt: Prompt, generated: Iterator[NewToken], writer: Writer) -> Ge
 
 
 def require_decoder(model: Transformer) -> Decoder:
-    """The model, if it continues texts.
+    """Return the model if it is a decoder.
 
     Raises:
         UserError: it is of another family.
@@ -296,17 +296,17 @@ def require_decoder(model: Transformer) -> Decoder:
 
 
 def encode_prompt(run: Run, text: Text) -> Prompt:
-    """A prompt as a run's model reads it; see `prompt_of`."""
+    """Return a prompt as a run's model reads it; see `prompt_of`."""
     check_run(run)
     return prompt_of(run.model, run.tokenizer, text)
 
 
 def prompt_of(model: Transformer, tokenizer: Tokenizer, text: Text) -> Prompt:
-    """A prompt's text, and its tokens after <bos>; without <bos> and text, the tokens are a newline's.
+    """Return a prompt's text, and its tokens after <bos>; if there are none at all, a newline's token.
 
     Raises:
-        TokenizerError: the text holds a character or an id that the tokeniser lacks.
-        UserError: the text is empty and there is nothing to begin with.
+        TokenizerError: the text has a character or an id that the tokeniser lacks.
+        UserError: the text is empty and the tokeniser has neither <bos> nor a newline.
     """
     plain = text_of(text)
     before = [] if tokenizer.bos_id is None else [tokenizer.bos_id]

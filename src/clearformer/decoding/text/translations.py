@@ -1,4 +1,4 @@
-"""Sentences in, translations out, in the same order; batched by length."""
+"""Translating sentences, in batches of similar length."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ class Translation(Result):
     """One translation of one sentence.
 
     Attributes:
-        text: It, on one line.
+        text: The translation, on one line.
         tokens: Its ids, <eos> included; none for the empty sentence.
         logprob: The log-probability of all of them, in nats.
-        score: What translations of a sentence are ranked by; see `BeamSearch`.
-        cut: Whether it ends because it had become too long, without <eos>.
+        score: The score by which a sentence's translations are ranked; see `BeamSearch`.
+        cut: Whether it was cut off at the length limit, without <eos>.
     """
 
     text: str
@@ -56,30 +56,30 @@ def translate(
     dtype: torch.dtype | None = None,
     place: Callable[[int], str] = lambda number: f"sentence {number}",
 ) -> list[list[Translation]]:
-    """The best translations of each sentence, the best first; an empty sentence has the empty one alone.
+    """Return the best translations of each sentence, best first; for an empty sentence, one empty translation.
 
     A sentence's translations do not depend on the others (up to the rounding of scores that are nearly equal).
 
     Args:
         run: An encoder-decoder and its tokeniser.
-        sentences: What to translate, as texts or as the ids of their tokens [T]; one by itself is a list of one.
+        sentences: One sentence or several, each a string or token ids [T].
         beams: See `BeamSearch`; 1 is greedy.
         length_penalty: The exponent alpha of the penalty.
         length_penalty_kind: `hf` or `gnmt`; see `HuggingFaceLength` and `GNMTLength`.
         early_stopping: See `BeamSearch`.
         n_best: Translations of each sentence, up to the number of beams.
-        max_new_tokens: The longest translation; twice the sentence's tokens and 50 more, where not given. Never
-            more than the model's positions.
-        batch_tokens: The most source tokens to read at once, with what fills the shorter sentences up. Every one
-            of them takes as much memory as there are beams.
-        dtype: The type of the matrix products (autocast); as it is around the call, where not given.
-        place: What a message calls the sentence of a number (from 1 on), such as a file and a line.
+        max_new_tokens: The longest translation; by default twice the sentence's tokens and 50 more. Never more than
+            `max_seq_len`.
+        batch_tokens: The most source tokens in a batch, padding included. The memory for each grows with the number
+            of beams.
+        dtype: The type of the matrix products (autocast); by default the caller's.
+        place: Names a sentence in error messages by its number (from 1), such as a file and a line.
 
     Raises:
-        ConfigError: a setting is out of its range.
-        TokenizerError: a sentence holds a character that the tokeniser lacks.
-        UserError: the run's model does not translate, a sentence is longer than the model's positions, or `n_best`,
-            `max_new_tokens` or `batch_tokens` is not what it must be.
+        ConfigError: a setting is out of range.
+        TokenizerError: a sentence has a character or an id that the tokeniser lacks.
+        UserError: the run's model or tokeniser cannot translate, a sentence is longer than `max_seq_len`, or `n_best`,
+            `max_new_tokens` or `batch_tokens` is invalid.
     """
     check_run(run)
     return translate_texts(
@@ -107,7 +107,7 @@ def translate_texts(
     dtype: torch.dtype | None = None,
     place: Callable[[int], str] = lambda number: f"sentence {number}",
 ) -> list[list[Translation]]:
-    """The best translations by a model; see `translate`."""
+    """Return a model's best translations; see `translate`."""
     model, bos, eos = translator(model, tokenizer)
     if max_new_tokens is not None:
         check_whole("max_new_tokens", max_new_tokens)
@@ -135,15 +135,15 @@ def translate_texts(
 
 
 def length_limit(n_source: int, max_new_tokens: int | None) -> int:
-    """How many tokens a translation may have: as given, or twice the source's and 50 more."""
+    """Return the most tokens of a translation: as given, or twice the source's and 50 more."""
     return 2 * n_source + LONGER_BY if max_new_tokens is None else max_new_tokens
 
 
 def translator(model: Transformer, tokenizer: Tokenizer) -> tuple[EncoderDecoder, int, int]:
-    """A model that translates, and the tokens that begin and end what it writes.
+    """Return the model if it translates, and the ids of <bos> and <eos>.
 
     Raises:
-        UserError: the model is of another family, or the tokeniser has no such tokens.
+        UserError: the model is of another family, or the tokeniser has no <bos> or <eos>.
     """
     bos, eos = tokenizer.bos_id, tokenizer.eos_id
     if not isinstance(model, EncoderDecoder):
@@ -164,11 +164,11 @@ def encode_sources(
     limit: int,
     place: Callable[[int], str],
 ) -> list[list[int]]:
-    """Each sentence's ids and <eos>; nothing for an empty one.
+    """Return each sentence's ids and <eos>; nothing for an empty one.
 
     Raises:
-        TokenizerError: a sentence holds a character that the tokeniser lacks.
-        UserError: a sentence is longer than the model's positions.
+        TokenizerError: a sentence has a character or an id that the tokeniser lacks.
+        UserError: a sentence has more than `limit` tokens.
     """
     sources = []
     for number, sentence in enumerate(sentences, start=1):
@@ -189,7 +189,7 @@ def encode_sources(
 
 
 def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Which texts to read together: the longest first, texts of like length beside each other, empty ones never."""
+    """Yield batches of indices, sorted by length with the longest first; empty texts are left out."""
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         if lengths[i] == 0:

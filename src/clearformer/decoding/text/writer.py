@@ -1,4 +1,4 @@
-"""A text as its tokens arrive, up to the first stop string."""
+"""Turning tokens into text as they arrive, up to the first stop string."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ from clearformer.text import StreamDecoder, Tokenizer
 
 
 class Writer:
-    """Turns tokens into text that may be printed: what could be the beginning of a stop string is held back.
+    """Turns tokens into text that may be printed, holding back what could be the start of a stop string.
 
-    Where the text ends does not depend on how it is cut into tokens: before the stop string that is the first to
-    be complete, read character by character (the longest of those that are complete at once).
+    The text ends before the stop string that is complete first, read character by character (the longest, if several
+    are complete at once). This does not depend on how the text is cut into tokens.
 
     Raises:
         UserError: a stop string is empty.
@@ -26,17 +26,17 @@ class Writer:
         self.stopped = False
 
     def push(self, token: int) -> bool:
-        """Take the next token; returns whether it completes a stop string."""
+        """Add the next token; returns whether a stop string is complete."""
         self._add(self._decoder.push(token))
         return self.stopped
 
     def finish(self) -> None:
-        """No token follows: nothing is held back any longer."""
+        """End the text and release what was held back."""
         self._add(self._decoder.flush())
         self._ready, self._held = self._ready + self._held, ""
 
     def take(self) -> str:
-        """The text that is certain and was not taken before."""
+        """Return the text that is certain and was not taken before."""
         taken, self._ready = self._ready, ""
         return taken
 
@@ -51,7 +51,7 @@ class Writer:
         self._held = "" if stops else self._held[certain:]
 
     def _n_undecided(self) -> int:
-        """The length of the longest end of the held text with which a stop string begins."""
+        """Return the length of the longest suffix of the held text that begins a stop string."""
         longest = min(len(self._held), max(map(len, self._stop), default=0))
         return next((n for n in range(longest, 0, -1) if self._begins_a_stop(self._held[-n:])), 0)
 

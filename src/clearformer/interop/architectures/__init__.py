@@ -1,4 +1,4 @@
-"""The architectures of transformers' that are ours in other words; foreign names live here and nowhere else."""
+"""The architectures of transformers that settings of ours can express."""
 
 from clearformer.interop.architectures.base import Architecture, Mismatch, meta_weights, mismatches
 from clearformer.interop.architectures.bert import Bert
@@ -10,7 +10,7 @@ from clearformer.interop.architectures.neox import GPTNeoX
 from clearformer.interop.architectures.seq2seq import Bart, Marian, Pegasus
 from clearformer.interop.architectures.t5 import T5
 
-# Of two that fit, the first is taken.
+# If several fit, the first is taken.
 ARCHITECTURES: tuple[Architecture, ...] = (
     GPT2(),
     Llama(),

@@ -1,4 +1,4 @@
-"""The description of a foreign architecture, and the settings in which a model of ours differs from it."""
+"""The interface of a foreign architecture, and the settings in which a model of ours differs from it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ GATED_ACTIVATIONS: dict[str, FeedForwardSpec] = {
     "gelu": GEGLU(approximate="none"),
 }
 
-# Settings that ours may lack where theirs has them: what is added changes nothing (zeros, and norms' ones).
+# Parts that theirs may have and ours lacks: the added weights change nothing (zeros, and ones for norms).
 COMPLETED: dict[str, Sequence[tuple[Any, Any]]] = {
     "attention.qkv_bias": [(False, True)],
     "attention.output_bias": [(False, True)],
@@ -49,31 +49,31 @@ TRAINING_ONLY = ("dropout", "init")
 
 
 class Architecture(ABC):
-    """A model of transformers' that is one of ours in other words.
+    """An architecture of transformers that settings of ours can express.
 
-    `read` and `write` are inverse where the settings fit. Where they do not, `read(write(config))` is the nearest
+    If the settings fit, `read` and `write` are inverses. If not, `read(write(config))` is the nearest configuration
     that the architecture has, and the settings in which the two differ do not fit.
     """
 
     title: ClassVar[str]
-    """As people call it."""
+    """The name that people use."""
     model_type: ClassVar[str]
-    """As config.json calls it."""
+    """The name in config.json."""
     family: ClassVar[Family]
     prefix: ClassVar[str]
-    """Prefix of the tensors' names in a file that was saved with a head, absent in one without."""
+    """Prefix of tensor names in a file saved with a head; files without a head lack it."""
     older_names: ClassVar[Mapping[str, str]] = {}
-    """Endings of tensors' names, and what they were in older files."""
+    """Suffixes of tensor names, with the suffixes that older files have instead."""
     ignored: ClassVar[Sequence[str]] = ()
-    """Patterns of tensors that files hold and that follow from the settings or belong to another head."""
+    """Patterns of tensors in files that follow from the settings or belong to another head."""
 
     @abstractmethod
     def class_name(self, config: ModelConfig) -> str:
-        """The class that loads it."""
+        """Return the name of transformers' class that loads the model."""
 
     @abstractmethod
     def read(self, fields: Fields, names: frozenset[str] = frozenset()) -> ModelConfig:
-        """Our settings, of a config.json and the names of the tensors beside it.
+        """Convert a config.json, and the names of the tensors next to it, to our settings.
 
         Raises:
             ConfigError: a field does not fit our model; the message names it.
@@ -81,32 +81,32 @@ class Architecture(ABC):
 
     @abstractmethod
     def write(self, config: ModelConfig) -> dict[str, Any]:
-        """A config.json of our settings, or of the nearest there are."""
+        """Convert our settings, or the nearest that the architecture has, to a config.json."""
 
     @abstractmethod
     def rules(self, config: ModelConfig) -> list[Rule]:
-        """Where each tensor of ours is."""
+        """Return the rules that map our tensors to theirs."""
 
     def constants(self, config: ModelConfig) -> dict[str, Tensor]:
-        """Tensors that follow from the settings, and that a file holds all the same."""
+        """Return tensors that a file holds although they follow from the settings."""
         return {}
 
     def nearest(self, config: ModelConfig) -> ModelConfig:
-        """Our settings as this architecture would have them."""
+        """Return the nearest settings that this architecture has."""
         return self.read(Fields(self.write(config)))
 
     def places(self, config: ModelConfig) -> list[TensorMap]:
-        """Where each tensor of a model is."""
+        """Return the place of each tensor of a model in their files."""
         n_layers = max(config.n_layers, config.decoder_layers)
         return tensor_maps(self.rules(config), meta_weights(config), n_layers)
 
 
 def meta_weights(config: ModelConfig) -> dict[str, Tensor]:
-    """The names and shapes of a model's tensors, without their contents."""
+    """Return a model's tensors on the meta device: names and shapes without contents."""
     return build_on_meta(config).state_dict()
 
 
-# --- what does not fit ------------------------------------------------------------------------------------
+# --- settings that do not fit -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Mismatch:
 
 
 def mismatches(architecture: Architecture, config: ModelConfig) -> list[Mismatch]:
-    """The settings in which the architecture's nearest differs from ours, in the order of `ModelConfig`."""
+    """Return the settings in which the architecture's nearest differ from ours, in the order of `ModelConfig`."""
     ours, theirs = effective_settings(config), effective_settings(architecture.nearest(config))
     return list(_differences(ours, theirs))
 
@@ -137,7 +137,7 @@ def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str
 
 
 def effective_settings(config: ModelConfig) -> dict[str, Any]:
-    """The settings that decide what a model computes, with defaults filled in."""
+    """Return the settings that affect what a model computes, with defaults filled in."""
     settings: dict[str, Any] = config.model_dump()
     for name in TRAINING_ONLY:
         del settings[name]
@@ -154,7 +154,7 @@ def effective_settings(config: ModelConfig) -> dict[str, Any]:
 
 
 def _without_effect(config: ModelConfig) -> Sequence[str]:
-    """Settings of a head that an encoder does not have: it scores tokens or classes."""
+    """Return the settings of heads that an encoder lacks: it scores either tokens or classes."""
     if config.family != "encoder":
         return ()
     if config.n_classes is None:
@@ -162,22 +162,22 @@ def _without_effect(config: ModelConfig) -> Sequence[str]:
     return ("tie_embeddings", "head_bias", "scale_logits", "logit_soft_cap", "masked_head")
 
 
-# --- what several architectures share ---------------------------------------------------------------------
+# --- shared by several architectures ----------------------------------------------------------------------
 
 
 def d_ff(config: ModelConfig) -> int:
-    """The width of the feed-forward network; four times the model's where it has none."""
+    """Return the width of the feed-forward network; four times the model's if it has none."""
     width = getattr(config.ffn, "width", lambda d_model: 4 * d_model)
     return width(config.d_model)
 
 
 def setting(spec: Spec, name: str, default: Any) -> Any:
-    """A setting of a slot, or a stand-in where the kind does not have it (it then does not fit for that)."""
+    """Return a setting of a part, or `default` if its kind lacks the setting (the kind then does not fit anyway)."""
     return getattr(spec, name, default)
 
 
 def activation_name(ffn: FeedForwardSpec, table: Mapping[str, FeedForwardSpec]) -> str:
-    """Their name for what stands between the matrices; the table's first where it has none."""
+    """Return their name of the activation function; the table's first if it has no such function."""
     plain = [name for name, spec in table.items() if _same_function(ffn, spec)]
     return plain[0] if plain else next(iter(table))
 
@@ -187,7 +187,7 @@ def _same_function(ffn: FeedForwardSpec, other: FeedForwardSpec) -> bool:
 
 
 def head_size(fields: Fields, d_model: int, heads_field: str, default: int) -> tuple[int, int]:
-    """Heads, and the size of one where the heads divide the model's width."""
+    """Return the number of heads and the size of each; the heads must divide the model's width."""
     n_heads = fields.whole(heads_field, default)
     if d_model % n_heads:
         fields.refuse(heads_field, f"{n_heads} heads do not divide the width of {d_model}")
@@ -195,11 +195,11 @@ def head_size(fields: Fields, d_model: int, heads_field: str, default: int) -> t
 
 
 def dividing_heads(config: ModelConfig) -> int:
-    """The heads, where they divide the model's width as these architectures need; else one."""
+    """Return the number of heads if they divide the model's width, as these architectures require; else one."""
     n_heads, _ = config.attention.heads(config.d_model)
     return 1 if config.d_model % n_heads else n_heads
 
 
 def norm_eps(norm: Norm, default: float) -> float:
-    """The norm's eps; the default where there is none."""
+    """Return the norm's eps; the default if it has none."""
     return setting(norm, "eps", default)

@@ -1,4 +1,4 @@
-"""BERT: an encoder with post-norm, learned positions and token types; its head has a layer of its own."""
+"""BERT: an encoder with post-norm, learned positions and token types; the masked head has a dense layer."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ MASKED, CLASSIFIER = "BertForMaskedLM", "BertForSequenceClassification"
 
 
 class Bert(Architecture):
-    """Devlin et al. 2019: masked language models, and classifiers of their first token."""
+    """Devlin et al. 2019: masked language models, and classifiers that read the first token."""
 
     title = "BERT"
     model_type = "bert"
@@ -34,7 +34,7 @@ class Bert(Architecture):
         "LayerNorm.weight": "LayerNorm.gamma",
         "LayerNorm.bias": "LayerNorm.beta",
     }
-    # A table of constants, and the heads of the task that pairs of sentences were.
+    # A table of constants, and the heads of the task on pairs of sentences.
     ignored = (
         r"bert\.embeddings\.position_ids",
         r"bert\.pooler\.dense\.(weight|bias)",
@@ -54,7 +54,7 @@ class Bert(Architecture):
         n_classes = _n_classes(fields) if "classifier.weight" in names or _classifies(fields) else None
         ffn = fields.choice("hidden_act", "gelu", ACTIVATIONS)
         if n_classes is None:
-            fields.only("hidden_act", "gelu")  # the head's too
+            fields.only("hidden_act", "gelu")  # the head uses it too
         return ModelConfig(
             family="encoder",
             vocab_size=fields.whole("vocab_size", 30522),
@@ -121,7 +121,7 @@ def _classifies(fields: Fields) -> bool:
 
 
 def _n_classes(fields: Fields) -> int:
-    """The number of classes: that of their names, or else as it says; transformers' default is two."""
+    """Return the number of classes: of their names, or else `num_labels`; transformers' default is two."""
     fields.only("problem_type", "single_label_classification")
     names = fields.get("id2label")
     n_classes = len(names) if isinstance(names, dict) and names else fields.whole("num_labels", 2)

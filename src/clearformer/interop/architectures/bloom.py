@@ -1,4 +1,4 @@
-"""Bloom: a penalty on distance in place of positions, a norm after the embeddings, q, k, v in one."""
+"""Bloom: ALiBi, a norm after the embeddings, and one matrix for queries, keys and values."""
 
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from clearformer.model.positions import ALiBi
 
 
 class Bloom(Architecture):
-    """Le Scao et al. 2022. Its positions have no end; `seq_length` is what it was trained on."""
+    """Le Scao et al. 2022. Its positions are unlimited; `seq_length` is the length it was trained on."""
 
     title = "Bloom"
     model_type = "bloom"

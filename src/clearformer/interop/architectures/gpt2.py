@@ -1,4 +1,4 @@
-"""GPT-2: learned positions, pre-norm, GELU by tanh; its matrices are stored [in out]."""
+"""GPT-2: learned positions, pre-norm, GELU by tanh; matrices are stored as [in out]."""
 
 from typing import Any, ClassVar
 
@@ -27,7 +27,7 @@ class GPT2(Architecture):
     model_type = "gpt2"
     family: ClassVar[Family] = "decoder"
     prefix = "transformer."
-    ignored = (r".*\.attn\.(masked_)?bias",)  # the causal triangle, which older files hold
+    ignored = (r".*\.attn\.(masked_)?bias",)  # the causal mask, which older files hold
 
     def class_name(self, config: ModelConfig) -> str:
         return "GPT2LMHeadModel"

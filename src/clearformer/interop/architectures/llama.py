@@ -1,4 +1,4 @@
-"""Llama and what followed it: rotary positions, RMSNorm, gated feed-forward, shared key/value heads."""
+"""Llama, Mistral and Qwen3: rotary positions, RMSNorm, gated feed-forward networks, shared key/value heads."""
 
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ class Llama(Architecture):
     family: ClassVar[Family] = "decoder"
     prefix = "model."
     ignored = (r".*\.rotary_emb\.inv_freq",)
-    width, n_layers, n_heads, inner, eps = 4096, 32, 32, 11008, 1e-6  # what an absent field means
+    width, n_layers, n_heads, inner, eps = 4096, 32, 32, 11008, 1e-6  # defaults of absent fields
     n_kv_heads: int | None = None
     d_head: int | None = None
     vocab_size, max_seq_len = 32000, 2048
@@ -99,31 +99,31 @@ class Llama(Architecture):
             Rule("head", "lm_head"),
         ]
 
-    # --- where the followers differ -------------------------------------------------------------------------
+    # --- overridden by Mistral and Qwen3 --------------------------------------------------------------------
 
     def has_attention_bias(self, fields: Fields) -> bool:
         """Whether the attention's four matrices have biases."""
         return fields.flag("attention_bias", False)
 
     def has_mlp_bias(self, fields: Fields) -> bool:
-        """Whether the feed-forward network's three matrices have."""
+        """Whether the feed-forward network's three matrices have biases."""
         return fields.flag("mlp_bias", False)
 
     def window(self, fields: Fields) -> int | None:
-        """How many keys back a query reads."""
+        """Return the size of the attention's sliding window; None for no window."""
         return None
 
     def qk_norm(self, norm: RMSNorm) -> Norm:
-        """The norm on each head's queries and keys."""
+        """Return the norm on each head's queries and keys."""
         return NoNorm()
 
     def write_own(self, config: ModelConfig) -> dict[str, Any]:
-        """The fields that the followers do not share."""
+        """Return the fields of config.json that the architectures do not share."""
         return {"attention_bias": attention_has_bias(config), "mlp_bias": setting(config.ffn, "bias", False)}
 
 
 class Mistral(Llama):
-    """Jiang et al. 2023: Llama without biases, and with a sliding window."""
+    """Jiang et al. 2023: Llama without biases and with a sliding window."""
 
     title = "Mistral"
     model_type = "mistral"
@@ -175,5 +175,5 @@ class Qwen3(Llama):
 
 
 def attention_has_bias(config: ModelConfig) -> bool:
-    """Whether any of the attention's matrices has a bias; the others are then given zeros."""
+    """Whether any of the attention's matrices has a bias; the others then get biases of zero."""
     return setting(config.attention, "qkv_bias", False) or setting(config.attention, "output_bias", False)

@@ -1,4 +1,4 @@
-"""NanoChat: norms without weights, squared ReLU, capped logits; its rotation turns the other way."""
+"""NanoChat: norms without weights, squared ReLU, capped logits; RoPE rotates in the opposite direction."""
 
 from typing import Any, ClassVar
 
@@ -24,7 +24,7 @@ SOFT_CAP = "final_logit_softcapping"
 
 
 class NanoChat(Architecture):
-    """Karpathy 2025. Queries and keys are turned and then normed; without weights, a norm does not see the turn."""
+    """Karpathy 2025. Queries and keys are rotated before their norm; without weights, the order does not matter."""
 
     title = "NanoChat"
     model_type = "nanochat"

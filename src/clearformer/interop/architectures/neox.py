@@ -1,4 +1,4 @@
-"""GPT-NeoX and Pythia: both sub-layers read the block's input, a part of each head is rotated, q, k, v in one."""
+"""GPT-NeoX and Pythia: parallel sub-layers, partly rotated heads, one matrix for queries, keys and values."""
 
 from typing import Any, ClassVar
 

@@ -1,4 +1,4 @@
-"""Fields of config.json for rotary positions, in files old and new."""
+"""The fields of config.json for rotary positions, in old and new files."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from clearformer.model.positions import RoPE
 def read_rope(
     fields: Fields, theta_field: str = "rope_theta", fraction_field: str | None = None, fraction: float = 1.0
 ) -> RoPE:
-    """Rotary positions from `rope_parameters`, or else from fields of their own.
+    """Read rotary positions from `rope_parameters` or `rope_scaling`, or else from separate fields.
 
     Raises:
-        ConfigError: the angles are scaled in a way that is not there, or a number is none.
+        ConfigError: the angles are scaled, which clearformer's are not, or a value is not a valid number.
     """
     parameters = _parameters(fields)
     theta = (
@@ -50,7 +50,7 @@ def _parameters(fields: Fields) -> Fields:
 
 
 def write_rope(position: Position, default: RoPE) -> dict[str, Any]:
-    """Their fields for rotary positions, under the names of new files and old; the default's for other kinds."""
+    """Return their fields for rotary positions, under new and old names; those of `default` for other positions."""
     rope = position if isinstance(position, RoPE) else default
     return {
         "rope_parameters": {"rope_type": "default", "rope_theta": rope.theta},

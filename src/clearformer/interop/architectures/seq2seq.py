@@ -1,4 +1,4 @@
-"""BART, Marian and Pegasus: encoder-decoders of one vocabulary, which differ in positions and norms."""
+"""BART, Marian and Pegasus: encoder-decoders with one vocabulary, which differ in positions and norms."""
 
 from typing import Any, ClassVar
 
@@ -24,14 +24,14 @@ SIDES = ("encoder", "decoder")
 
 
 class _FairseqLike(Architecture):
-    """Common base of Marian, Pegasus and BART."""
+    """The common base of Marian, Pegasus and BART."""
 
     family: ClassVar[Family] = "encoder-decoder"
     prefix = "model."
     embedding_norm: ClassVar[bool] = False
     pre_norm: ClassVar[bool] = False
     position: ClassVar[Position]
-    width, n_layers, n_heads, inner = 1024, 12, 16, 4096  # what an absent field means
+    width, n_layers, n_heads, inner = 1024, 12, 16, 4096  # defaults of absent fields
     vocab_size: ClassVar[int]
 
     def read(self, fields: Fields, names: frozenset[str] = frozenset()) -> ModelConfig:
@@ -106,7 +106,7 @@ class _FairseqLike(Architecture):
 
 
 class Bart(_FairseqLike):
-    """Lewis et al. 2020. Its positions are learned, and the first stands in the third row."""
+    """Lewis et al. 2020. Its positions are learned, and the first one is in the third row of the table."""
 
     title = "BART"
     model_type = "bart"
@@ -142,7 +142,7 @@ class Marian(_FairseqLike):
 
 
 class Pegasus(_FairseqLike):
-    """Zhang et al. 2020: as Marian, but that norms stand before the sub-layers and behind the last block."""
+    """Zhang et al. 2020: as Marian, but with norms before the sub-layers and after the last block."""
 
     title = "Pegasus"
     model_type = "pegasus"

@@ -1,4 +1,4 @@
-"""T5: a pre-norm encoder-decoder with learned numbers for distances; its scores are not scaled."""
+"""T5: a pre-norm encoder-decoder with learned relative position biases; attention scores are not scaled."""
 
 from typing import Any, ClassVar
 
@@ -24,9 +24,9 @@ FEED_FORWARD: dict[str, FeedForwardSpec] = {
 
 
 class T5(Architecture):
-    """Raffel et al. 2020: ReLU and a tied, scaled head; version 1.1: gated GELU and a head of its own.
+    """Raffel et al. 2020: ReLU and a tied, scaled head; version 1.1: gated GELU and an untied head.
 
-    Its positions have no end; `n_positions` is what it was trained on.
+    Its positions are unlimited; `n_positions` is the length it was trained on.
     """
 
     title = "T5"

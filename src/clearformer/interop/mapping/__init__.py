@@ -1,1 +1,1 @@
-"""How one of our models corresponds to another's: settings, tensors, and what is folded into weights."""
+"""The correspondence of our models to foreign ones: settings, tensors, and settings folded into weights."""

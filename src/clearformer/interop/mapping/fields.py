@@ -1,4 +1,4 @@
-"""A foreign config.json, read field by field: each is checked, and what is refused is named."""
+"""Reading a foreign config.json field by field, with checks that name the field at fault."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ LARGEST = 2**26
 
 
 class Fields:
-    """The fields of a config.json; what is absent or null is what its architecture takes by default."""
+    """The fields of a config.json; absent or null fields take the architecture's default."""
 
     def __init__(self, values: Mapping[str, Any], place: str = "config.json") -> None:
         self.values = values
@@ -22,52 +22,52 @@ class Fields:
         return self.values.get(name) is not None
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A field as it stands."""
+        """Return a field unchecked."""
         value = self.values.get(name)
         return default if value is None else value
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """A whole number of at least 1, and of a size that a model may have."""
+        """Return a whole number from 1 to `LARGEST`."""
         value = self.get(name, default)
         if type(value) is not int or not 1 <= value <= LARGEST:
             self.refuse(name, f"a whole number from 1 to {LARGEST:,} is wanted; got {shown(value)}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A number of at least 0."""
+        """Return a number of at least 0."""
         value = self.get(name, default)
         if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
             self.refuse(name, f"a number of at least 0 is wanted; got {shown(value)}")
         return float(value)
 
     def positive(self, name: str, default: float | None = None) -> float:
-        """A number above 0."""
+        """Return a number above 0."""
         value = self.number(name, default)
         if value == 0:
             self.refuse(name, "a number above 0 is wanted; got 0")
         return value
 
     def flag(self, name: str, default: bool | None = None) -> bool:
-        """true or false."""
+        """Return a field that is true or false."""
         value = self.get(name, default)
         if type(value) is not bool:
             self.refuse(name, f"true or false is wanted; got {shown(value)}")
         return value
 
     def choice(self, name: str, default: str | None, table: Mapping[str, T]) -> T:
-        """The entry of a table that a field names."""
+        """Return the entry of a table that a field names."""
         value = self.get(name, default)
         if not isinstance(value, str) or value not in table:
             self.refuse(name, f"clearformer has {', '.join(table)}; got {shown(value)}")
         return table[value]
 
     def only(self, name: str, wanted: Any) -> None:
-        """Refuse a field that is set to anything else than the one value that clearformer's model has."""
+        """Refuse a field with any other value than the only one that clearformer's model has."""
         if name in self and self.values[name] != wanted:
             self.refuse(name, f"clearformer's model has {wanted!r} alone; got {shown(self.values[name])}")
 
     def same(self, name: str, other: str) -> None:
-        """Refuse two fields that differ where clearformer's model has one setting for both."""
+        """Refuse different values of two fields for which clearformer's model has one setting."""
         if name in self and other in self and self.values[name] != self.values[other]:
             self.refuse(
                 other,
@@ -76,5 +76,5 @@ class Fields:
             )
 
     def refuse(self, name: str, why: str) -> NoReturn:
-        """End with one line that names the field."""
+        """Raise ConfigError with a message that names the field."""
         raise ConfigError(f"{self.place}: {name}: {why}")

@@ -1,4 +1,4 @@
-"""Find the architecture of transformers' that computes what a model computes, or the settings that differ."""
+"""Finding the architecture of transformers that computes the same as a model, or the settings that differ."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from clearformer.model import ModelConfig
 
 @dataclass(frozen=True)
 class ArchitectureMatch:
-    """An architecture that a model is one of, and the model's settings in its terms.
+    """An architecture that fits a model, and the model's settings in it.
 
     Attributes:
-        architecture: Which it is.
-        config: The settings there. It may have biases, or weights of norms, that the model lacks.
-        form: The words in which the model is one of them.
+        architecture: The architecture.
+        config: The settings in it. They may have biases, or weights of norms, that the model lacks.
+        form: The form of the model that fits.
     """
 
     architecture: Architecture
@@ -34,7 +34,7 @@ class ArchitectureMatch:
         return self.architecture.class_name(self.config)
 
     def weights(self, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A model's weights as `config` has them; what it has besides is given numbers that change nothing."""
+        """Convert a model's weights to those of `config`; added weights are ones and zeros that change nothing."""
         whole = self.form.weights(ours)
         for name, meta in meta_weights(self.config).items():
             if name not in whole:
@@ -44,10 +44,10 @@ class ArchitectureMatch:
 
 
 def match_architecture(config: ModelConfig) -> ArchitectureMatch:
-    """The architecture of transformers' that a model is one of, as it is or in other words.
+    """Find the architecture of transformers that fits a model, as it is or in another form (see `forms`).
 
     Raises:
-        ConfigError: it is none; the message names the settings that differ from the nearest's.
+        ConfigError: none fits; the message names the settings that differ from the nearest.
     """
     found: list[tuple[Architecture, list[Mismatch]]] = []
     refused: list[ConfigError] = []
@@ -55,7 +55,7 @@ def match_architecture(config: ModelConfig) -> ArchitectureMatch:
         for architecture in (each for each in ARCHITECTURES if each.family == config.family):
             try:
                 wrong = mismatches(architecture, form.config)
-            except ConfigError as error:  # it cannot have these sizes at all
+            except ConfigError as error:  # the architecture cannot have these sizes
                 refused.append(error)
                 continue
             if not wrong:
@@ -67,7 +67,7 @@ def match_architecture(config: ModelConfig) -> ArchitectureMatch:
 
 
 def _distance(wrong: Sequence[Mismatch]) -> tuple[int, int]:
-    """How far an architecture is; of two in which as many settings differ, one of other kinds is the farther."""
+    """Return a sort key for the nearest architecture: the number of differing settings, then of differing kinds."""
     return len(wrong), sum(mismatch.setting.endswith(".kind") for mismatch in wrong)
 
 

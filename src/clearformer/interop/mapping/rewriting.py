@@ -1,7 +1,7 @@
-"""A model that computes the same by other settings and other weights.
+"""Equivalent forms of a model, with other settings and other weights.
 
-Where an architecture lacks a setting of ours, its effect can often be a part of the weights: a factor that stands
-before a matrix, or the order of the residual stream's dimensions. Results are equal up to rounding.
+If an architecture lacks a setting of ours, its effect can often be folded into the weights: a factor before a matrix,
+or the order of the residual stream's dimensions. Results are equal up to rounding.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,13 +21,13 @@ Change = Callable[[Weights], dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class Form:
-    """A model in other words: its settings, and what makes its weights of ours, one change after the other."""
+    """An equivalent form of a model: its settings, and the changes that make its weights from ours, in order."""
 
     config: ModelConfig
     changes: tuple[Change, ...] = ()
 
     def weights(self, ours: Weights) -> dict[str, Tensor]:
-        """The weights for these settings."""
+        """Convert our weights to those for these settings."""
         weights = dict(ours)
         for change in self.changes:
             weights = change(weights)
@@ -35,7 +35,7 @@ class Form:
 
 
 def forms(config: ModelConfig) -> list[Form]:
-    """A model as it is, and in all other words there are; those with the fewest changes first."""
+    """Return a model as it is and in all equivalent forms, those with the fewest changes first."""
     found = [Form(config)]
     for rewriting in (sines_first, factor_in_embeddings, factor_in_queries):
         for form in list(found):
@@ -55,15 +55,15 @@ READ_IT = (
     "W_V",
     "W_in",
     "W_gate",
-)  # their columns are the stream's dimensions
-WRITE_TO_IT = ("W_O", "W_out", "ln1", "ln2", "ln_cross", "ln_embed", "ln_final")  # their rows are
+)  # modules whose columns are the residual stream's dimensions
+WRITE_TO_IT = ("W_O", "W_out", "ln1", "ln2", "ln_cross", "ln_embed", "ln_final")  # modules whose rows are
 
 
 def sines_first(config: ModelConfig) -> tuple[ModelConfig, Change] | None:
-    """Of an encoder-decoder with sinusoidal positions: all sines before all cosines, as in Marian.
+    """Put all sines before all cosines in an encoder-decoder with sinusoidal positions, as in Marian.
 
-    In the paper a sine stands beside its cosine. What tells the two apart is only the order of the dimensions, and
-    every matrix can be made to read and write another one.
+    In the paper each sine is next to its cosine. Only the order of the stream's dimensions differs, and every matrix
+    can be permuted to read and write another order.
     """
     if config.family != "encoder-decoder" or config.position != Sinusoidal(interleaved=True):
         return None
@@ -90,7 +90,7 @@ def _in_order(name: str, tensor: Tensor, order: Tensor) -> Tensor:
 
 
 def factor_in_embeddings(config: ModelConfig) -> tuple[ModelConfig, Change] | None:
-    """The sqrt(D) of scaled embeddings as a part of them; a tied head then divides by it, as in T5."""
+    """Fold the sqrt(D) of scaled embeddings into them; a tied head then divides by it, as in T5."""
     if not config.scale_embeddings or (config.tie_embeddings and config.scale_logits):
         return None
     factor = config.d_model**0.5
@@ -100,7 +100,7 @@ def factor_in_embeddings(config: ModelConfig) -> tuple[ModelConfig, Change] | No
 
 
 def factor_in_queries(config: ModelConfig) -> tuple[ModelConfig, Change] | None:
-    """The 1/sqrt(d_head) of attention scores as a part of what makes the queries: their norm, or else W_Q."""
+    """Fold the 1/sqrt(d_head) of attention scores into the norm of the queries, or else into W_Q."""
     attention = config.attention
     if not isinstance(attention, MultiHead) or not attention.scale:
         return None
@@ -116,12 +116,12 @@ def factor_in_queries(config: ModelConfig) -> tuple[ModelConfig, Change] | None:
 
 
 def _with_query_norms(weights: Weights, d_head: int) -> dict[str, Tensor]:
-    """With weights of ones for norms of queries and keys that have none."""
+    """Add weights of ones for norms of queries and keys that have none."""
     layers = [name.removesuffix("W_Q.weight") for name in weights if name.endswith(".W_Q.weight")]
     norms = [f"{layer}{norm}.weight" for layer in layers for norm in ("q_norm", "k_norm")]
     return {**{name: torch.ones(d_head) for name in norms}, **weights}
 
 
 def _times(weights: Weights, module: str, factor: float) -> dict[str, Tensor]:
-    """With the weights and biases of a module multiplied, in every layer."""
+    """Multiply the weights and biases of a module by a factor in every layer."""
     return {name: tensor * factor if f".{module}." in name else tensor for name, tensor in weights.items()}

@@ -1,4 +1,4 @@
-"""Where each tensor of ours stands in a foreign file, and how it lies there; one table for both directions."""
+"""The name and layout of each of our tensors in a foreign file; one table serves both directions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,19 +11,19 @@ SUFFIXES = (".weight", ".bias", "")
 
 
 class Layout(Protocol):
-    """How tensors of ours lie in one of theirs. `unpack` undoes `pack` to the bit."""
+    """The layout of our tensors in one of theirs. `unpack` inverts `pack` exactly."""
 
     def pack(self, parts: Sequence[Tensor]) -> Tensor:
-        """Theirs, of ours."""
+        """Convert our tensors to theirs."""
         ...
 
     def unpack(self, tensor: Tensor) -> Sequence[Tensor]:
-        """Ours, of theirs."""
+        """Convert their tensor to ours."""
         ...
 
 
 class Same:
-    """One tensor, as it is."""
+    """One unchanged tensor."""
 
     def pack(self, parts: Sequence[Tensor]) -> Tensor:
         [part] = parts
@@ -40,7 +40,7 @@ class Conv1D:
     n: int = 1
 
     def pack(self, parts: Sequence[Tensor]) -> Tensor:
-        return torch.cat(list(parts)).t()  # of a bias, .t() is the bias itself
+        return torch.cat(list(parts)).t()  # for a bias, .t() is the bias itself
 
     def unpack(self, tensor: Tensor) -> Sequence[Tensor]:
         return tensor.t().chunk(self.n)
@@ -48,7 +48,7 @@ class Conv1D:
 
 @dataclass(frozen=True)
 class ByHead:
-    """Rows of several matrices in turn: those of q, k and v of one head, then of the next (GPT-NeoX, Bloom)."""
+    """Rows of several matrices by head: q, k and v of the first head, then of the next (GPT-NeoX, Bloom)."""
 
     n_heads: int
     n: int = 3
@@ -64,7 +64,7 @@ class ByHead:
 
 @dataclass(frozen=True)
 class HalvesExchanged:
-    """Rows of each head with the second half first: rotation turns them the other way there (NanoChat)."""
+    """Rows of each head with the second half first, because RoPE rotates in the opposite direction (NanoChat)."""
 
     n_heads: int
 
@@ -78,7 +78,7 @@ class HalvesExchanged:
 
 @dataclass(frozen=True)
 class Below:
-    """A table whose first `n_unused` rows belong to no position (BART's begin at 2)."""
+    """A table whose first `n_unused` rows belong to no position (BART's positions begin in row 2)."""
 
     n_unused: int
 
@@ -91,7 +91,7 @@ class Below:
 
 
 class AsRow:
-    """A vector that lies there as a matrix of one row."""
+    """A vector that is stored as a matrix of one row."""
 
     def pack(self, parts: Sequence[Tensor]) -> Tensor:
         [vector] = parts
@@ -103,13 +103,13 @@ class AsRow:
 
 @dataclass(frozen=True)
 class Rule:
-    """Modules or tensors of ours and what they are there; `*` is a layer's number.
+    """A mapping from modules or tensors of ours to one of theirs; `*` is a layer's number.
 
     Attributes:
-        ours: One name, or several whose tensors lie in one of theirs.
-        theirs: The name there.
-        layout: How they lie there.
-        copies: Names under which a file may hold the same once more.
+        ours: One name, or several whose tensors are stored in one of theirs.
+        theirs: The name in their files.
+        layout: The layout in their files.
+        copies: Names under which a file may hold a copy.
         optional: Whether a file may lack it; it is then zeros.
     """
 
@@ -132,7 +132,7 @@ class TensorMap:
 
 
 def tensor_maps(rules: Iterable[Rule], names: Iterable[str], n_layers: int) -> list[TensorMap]:
-    """Where the named tensors of ours are, each exactly once.
+    """Return the place of each of our named tensors in their files.
 
     Raises:
         AssertionError: a tensor has no place, or two: the rules are not those of this model.
@@ -155,17 +155,17 @@ def _places(rule: Rule, names: set[str], n_layers: int) -> Iterator[TensorMap]:
 
 
 def shapes_of(places: Iterable[TensorMap], ours: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    """The shapes that a foreign file must have, from ours (which may be on the meta device)."""
+    """Return the shapes of tensors in a foreign file, from ours (which may be on the meta device)."""
     return {p.theirs: tuple(p.layout.pack([ours[name] for name in p.ours]).shape) for p in places}
 
 
 def to_theirs(places: Iterable[TensorMap], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their tensors, of ours."""
+    """Convert our tensors to theirs."""
     return {p.theirs: p.layout.pack([ours[name] for name in p.ours]).contiguous() for p in places}
 
 
 def to_ours(places: Iterable[TensorMap], theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our tensors, of theirs."""
+    """Convert their tensors to ours."""
     return {
         name: part.contiguous()
         for place in places

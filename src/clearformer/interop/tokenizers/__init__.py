@@ -1,1 +1,1 @@
-"""Tokenisers in others' files, in and out."""
+"""Reading and writing tokenisers in foreign files."""

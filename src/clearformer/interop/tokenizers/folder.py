@@ -1,4 +1,4 @@
-"""The tokeniser of a folder: read from, or written for, transformers, with its special tokens."""
+"""A tokeniser and its special tokens in a folder of transformers: writing and reading."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 
 
-# --- to them ----------------------------------------------------------------------------------------------
+# --- writing ----------------------------------------------------------------------------------------------
 
 
 def tokenizer_documents(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, dict[str, Any]]:
-    """The two files of a tokeniser by name.
+    """Return the two files of a tokeniser by name.
 
-    What is put around a text is put there by the file: transformers' user and ours give the model the same ids.
+    The file itself puts special tokens around a text, so that transformers gives the model the same ids as we do.
 
     Raises:
         TokenizerError: the tokeniser is of a kind that only clearformer reads.
@@ -40,7 +40,7 @@ def tokenizer_documents(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, 
 
 
 def _template(tokenizer: Tokenizer, family: str) -> dict[str, Any] | None:
-    """<bos> before a prompt; [CLS] and [SEP] around an encoder's texts; <eos> behind what is translated."""
+    """Put <bos> before a prompt, [CLS] and [SEP] around an encoder's text, and <eos> after a text to translate."""
     before = _names(tokenizer, [tokenizer.bos_id] if family != "encoder-decoder" else [])
     behind = _names(tokenizer, [tokenizer.eos_id] if family != "decoder" else [])
     if not before and not behind:
@@ -66,7 +66,7 @@ def _names(tokenizer: Tokenizer, ids: Sequence[int | None]) -> list[str]:
 
 
 def _roles_there(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, Any]:
-    """tokenizer_config.json: which token plays which part."""
+    """Return tokenizer_config.json, which names the special tokens by their roles."""
     ids = {
         "bos_token": tokenizer.bos_id,
         "eos_token": tokenizer.eos_id,
@@ -87,11 +87,11 @@ def _roles_there(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, Any]:
     }
 
 
-# --- from them --------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------
 
 
 def read_tokenizer(folder: Path, fields: Fields, config: ModelConfig) -> Tokenizer:
-    """The tokeniser of a folder, with as many tokens as the model has.
+    """Read the tokeniser of a folder, and add unused tokens up to the size of the model's vocabulary.
 
     Raises:
         TokenizerError: there is none, it is damaged, or it has more tokens than the model.
@@ -108,7 +108,7 @@ def read_tokenizer(folder: Path, fields: Fields, config: ModelConfig) -> Tokeniz
 
 
 def read_document(folder: Path) -> dict[str, Any]:
-    """The tokenizer.json of a folder, or what older files in it amount to."""
+    """Read the tokenizer.json of a folder, or convert older files in it."""
     if (folder / TOKENIZER).is_file():
         return read_json(folder / TOKENIZER)
     document = from_older_files(folder)
@@ -121,7 +121,7 @@ def read_document(folder: Path) -> dict[str, Any]:
 
 
 def _fill_up(document: dict[str, Any], ids: Mapping[str, int], n_rows: int) -> None:
-    """Name the rows of a model's matrix that no token has: sizes are often rounded up."""
+    """Add tokens for unused rows of the model's embedding matrix, whose size is often rounded up."""
     n_tokens = max(ids.values(), default=-1) + 1
     if n_tokens > n_rows:
         raise TokenizerError(
@@ -130,7 +130,7 @@ def _fill_up(document: dict[str, Any], ids: Mapping[str, int], n_rows: int) -> N
         )
     unused = {f"[unused-row-{token}]": token for token in sorted(set(range(n_rows)).difference(ids.values()))}
     vocab = document["model"]["vocab"]
-    if isinstance(vocab, dict):  # else the library would number them itself, from the vocabulary's size on
+    if isinstance(vocab, dict):  # else the library numbers these itself, from the vocabulary's size
         document["model"]["vocab"] = vocab | unused
     document["added_tokens"] = [
         *added_tokens(document),
@@ -141,9 +141,9 @@ def _fill_up(document: dict[str, Any], ids: Mapping[str, int], n_rows: int) -> N
 def _roles_here(
     folder: Path, fields: Fields, family: str, vocabulary: Mapping[str, int], before: list[int]
 ) -> dict[str, int]:
-    """The ids of the special tokens by what they do, from the tokeniser's files and the model's config.json.
+    """Return the ids of the special tokens by role, from the tokeniser's files and the model's config.json.
 
-    `before` is what the tokeniser puts before a text.
+    `before` holds the ids that the tokeniser puts before a text.
     """
     ids = {role: vocabulary.get(name) for role, name in _named_tokens(folder).items()}
     roles = {
@@ -153,7 +153,7 @@ def _roles_here(
         "eos": _first_of(fields.get("eos_token_id"), ids.get("eos_token")),
     }
     if family == "decoder":
-        # Only where the tokenizer itself puts it before a text was the model trained to read it there.
+        # The model was trained to read <bos> before a text only if the tokenizer itself puts it there.
         bos = _first_of(fields.get("bos_token_id"), ids.get("bos_token"))
         roles["bos"] = bos if before == [bos] else None
     elif family == "encoder":
@@ -164,7 +164,7 @@ def _roles_here(
 
 
 def _first_of(*candidates: Any) -> int | None:
-    """The first that is an id, of several in one place the first; old files say -1 where there is none."""
+    """Return the first candidate that is an id, or the first of a list of ids; old files have -1 for none."""
     flat = [
         candidate[0] if isinstance(candidate, list) and candidate else candidate for candidate in candidates
     ]
@@ -172,7 +172,7 @@ def _first_of(*candidates: Any) -> int | None:
 
 
 def _named_tokens(folder: Path) -> dict[str, str]:
-    """Which token plays which part, by tokenizer_config.json and special_tokens_map.json where there are such."""
+    """Return special tokens by role, from tokenizer_config.json and special_tokens_map.json if they exist."""
     named = {}
     for name in ("special_tokens_map.json", TOKENIZER_CONFIG):
         for role, token in (read_json(folder / name) if (folder / name).is_file() else {}).items():

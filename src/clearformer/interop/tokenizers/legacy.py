@@ -1,4 +1,4 @@
-"""Vocabularies as they were kept before tokenizer.json, as such a file: GPT-2's, BERT's and Marian's."""
+"""Conversion of vocabularies from before tokenizer.json to such a file: GPT-2's, BERT's and Marian's."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +10,11 @@ from clearformer.interop.tokenizers.sentencepiece import Pieces, read_pieces
 from clearformer.text.tokenizer import BERT_CLS, BERT_MASK, BERT_PAD, BERT_SEP, BERT_UNK, END_OF_TEXT
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
-NEVER = -1e4  # a token that the other language alone has: any other way to cut a text is likelier
+NEVER = -1e4  # log-probability of a token of only the other language, below that of any other segmentation
 
 
 def from_older_files(folder: Path) -> dict[str, Any] | None:
-    """Converts the vocabulary in a folder to a tokenizer.json; None where there is none."""
+    """Convert the vocabulary in a folder to a tokenizer.json; return None if there is none."""
     kinds: list[tuple[tuple[str, ...], Callable[[Path], dict[str, Any]]]] = [
         (("vocab.json", "merges.txt"), _gpt2),
         (("vocab.txt",), _bert),
@@ -27,7 +27,7 @@ def from_older_files(folder: Path) -> dict[str, Any] | None:
 
 
 def added_token(name: str, token: int) -> dict[str, Any]:
-    """A special token in the words of tokenizer.json."""
+    """Return a special token's entry in tokenizer.json."""
     return {
         "id": token,
         "content": name,
@@ -102,7 +102,7 @@ def _bert(folder: Path) -> dict[str, Any]:
 
 
 def _marian(folder: Path) -> dict[str, Any]:
-    """Two languages' pieces under one numbering; what is read is cut by the source's probabilities."""
+    """Convert the joint vocabulary of two languages; texts are segmented by the source's probabilities."""
     vocab = _vocabulary(folder / "vocab.json")
     source = read_pieces(folder / "source.spm")
     if "</s>" not in vocab:

@@ -1,8 +1,8 @@
-"""The pieces of a SentencePiece model, from its file alone.
+"""Reading the pieces of a SentencePiece model from its file, without the sentencepiece package.
 
 The file is a protocol buffer: fields, each a number and a wire type in one varint, then the value (a varint, 8 or 4
-bytes, or a length and that many bytes). Of ModelProto, field 1 is a piece (1: text, 2: score, 3: type) and field 3
-says how texts are normalised (2: a table of replacements, 4: whether spaces are removed).
+bytes, or a length and that many bytes). In ModelProto, field 1 is a piece (1: text, 2: score, 3: type) and field 3
+describes normalisation (2: a table of replacements, 4: whether spaces are removed).
 """
 
 import base64
@@ -14,19 +14,19 @@ from pathlib import Path
 from clearformer.errors import TokenizerError
 
 PIECES, TRAINER, NORMALIZER = 1, 2, 3
-UNIGRAM = 1  # of TrainerSpec.model_type, field 3, which is 1 where it is absent
+UNIGRAM = 1  # value of TrainerSpec.model_type, field 3, and its default
 LONGEST_VARINT = 10  # bytes, for 64 bits
 Value = int | bytes
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """A Unigram model of SentencePiece's.
+    """A Unigram model of SentencePiece.
 
     Attributes:
-        logprobs: Of every piece.
-        replacements: The table by which a text's characters are replaced first, in base64; None: none are.
-        spaces_kept: Whether several spaces, and those at a text's ends, stay; else one stays between two words.
+        logprobs: The log-probability of every piece.
+        replacements: The table by which a text's characters are replaced first, in base64; None for no replacement.
+        spaces_kept: Whether repeated, leading and trailing spaces stay; otherwise one space stays between words.
     """
 
     logprobs: dict[str, float]
@@ -35,10 +35,10 @@ class Pieces:
 
 
 def read_pieces(path: Path) -> Pieces:
-    """The pieces of a model's file.
+    """Read the pieces of a model's file.
 
     Raises:
-        TokenizerError: the file is no Unigram model of SentencePiece's.
+        TokenizerError: the file is not a Unigram model of SentencePiece.
     """
     try:
         parts = list(fields_of(path.read_bytes()))
@@ -69,7 +69,7 @@ def _piece(message: bytes) -> tuple[str, float]:
 
 
 def fields_of(message: bytes) -> Iterator[tuple[int, Value]]:
-    """The fields of a protocol buffer's message, by their numbers."""
+    """Yield the numbers and values of the fields in a protocol buffer's message."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
@@ -91,7 +91,7 @@ def fields_of(message: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, the lowest first; and where it ends."""
+    """Decode a number of seven bits per byte, lowest bits first; return it and the position after it."""
     value = 0
     for shift in range(0, 7 * LONGEST_VARINT, 7):
         byte = message[at]

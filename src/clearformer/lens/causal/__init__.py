@@ -1,4 +1,4 @@
-"""Causes: what a model does where one of its activations or weights is another."""
+"""Causes: what a model does when one of its activations or weights is changed."""
 
 from clearformer.lens.causal.hook_gradients import Gradient, gradients_at
 from clearformer.lens.causal.interventions import (

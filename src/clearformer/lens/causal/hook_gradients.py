@@ -1,4 +1,4 @@
-"""Gradients at hook points: how a measure changes with each number of an activation.
+"""Gradients at hook points: how a metric changes with each number of an activation.
 
 Shapes: B batch.
 """
@@ -17,7 +17,7 @@ from clearformer.model import Transformer
 
 
 class Gradient(NamedTuple):
-    """An activation, and d measure / d activation; of one shape."""
+    """An activation and d metric / d activation, both of the same shape."""
 
     value: Float[Tensor, "..."]
     gradient: Float[Tensor, "..."]
@@ -29,18 +29,18 @@ def gradients_at(
     metric: Metric,
     names: str | Iterable[str] | None = None,
 ) -> dict[str, Gradient]:
-    """Activations and their gradients by hook point, in evaluation mode; the weights' own `grad` stays as it was.
+    """Return activations and their gradients by hook point, in evaluation mode; the weights' own `grad` is unchanged.
 
-    Each row's gradient is of its own measure. 0 where the measure does not depend on the activation.
+    Each row has the gradient of its own metric, 0 if the metric does not depend on the activation.
 
     Args:
-        model: A model.
-        arguments: What it is called with.
+        model: The model.
+        arguments: The arguments to call it with.
         metric: A differentiable number for each row of the output; see `metrics`.
-        names: Hook points or patterns of them; all, where none are given.
+        names: Hook points or patterns; by default all.
 
     Raises:
-        UserError: a name or pattern means no hook point of this model.
+        UserError: a name or pattern matches no hook point of this model.
     """
     points = list(hook_points(model))
     patterns = ["*"] if names is None else [names] if isinstance(names, str) else list(names)
@@ -48,7 +48,7 @@ def gradients_at(
     nodes: dict[str, Tensor] = {}
 
     def keep(activation: Tensor, hook: Hook) -> Tensor:
-        # A node of its own: one tensor may come by several points, and each has its own gradient.
+        # A separate node: one tensor may pass several points, and each has its own gradient.
         node = activation.view_as(activation) if activation.requires_grad else activation.detach().clone()
         nodes[hook.name] = node.requires_grad_()
         return node

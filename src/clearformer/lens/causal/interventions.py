@@ -1,4 +1,4 @@
-"""Interventions: an activation is replaced, and the model goes on with what stands there now.
+"""Interventions: an activation is replaced, and the model computes the rest from the new value.
 
     _, donor = lens.run_with_cache(run, "The dog")
     edits = [lens.zero(lens.Site("blocks.0.attn.hook_z", head=2)), lens.patch("blocks.3.hook_resid_pre", donor)]
@@ -6,12 +6,12 @@
 
     zero         0 in its place
     mean         its mean over texts and positions                       (mean ablation)
-    resample     what stands at other positions or in other texts        (resample ablation, Chan et al. 2022)
-    patch        what stands there in another text                       (activation patching, Vig et al. 2020)
-    add, change  a vector more (a steering vector), or any function of it
+    resample     its value at other positions or in other texts          (resample ablation, Chan et al. 2022)
+    patch        its value in another text                               (activation patching, Vig et al. 2020)
+    add, change  a vector added (a steering vector), or any function of it
 
-Each says what a model does without something, or with something else: a cause. What it computes by it in
-between need not be natural; zero most of all takes a model where it never was in training.
+Each shows what a model does without something, or with something else: a cause. The activations in between need not be
+ones that occur naturally; `zero` above all takes a model into states that it never met in training.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,23 +35,23 @@ from clearformer.model import Transformer
 from clearformer.model.init import generator_of
 
 Arguments = tuple[Tensor, ...]
-"""The arguments of a model: (tokens,), or (source, tokens) of an encoder-decoder."""
+"""The arguments of a model: (tokens,), or (source, tokens) for an encoder-decoder."""
 Activations = Mapping[str, Tensor]
 """Activations by the names of their hook points."""
 Change = Callable[[Tensor, str], Tensor | float]
-"""A function of the part of an activation that a site means, and of the hook point's name."""
+"""A function of a site's part of an activation, and of the hook point's name."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A site, and the change that is made there."""
+    """A site, and the change to make there."""
 
     site: Site
     change: Change
 
 
 def hooks_of(edits: Iterable[Edit]) -> dict[str, HookFn]:
-    """Edits as `model.hooked` takes them; those of one name are made in their order."""
+    """Return edits in the form of `model.hooked`; those at one hook point are made in the given order."""
     by_name: dict[str, list[Edit]] = {}
     for edit in edits:
         by_name.setdefault(edit.site.name, []).append(edit)
@@ -69,7 +69,7 @@ def _in_turn(edits: Sequence[Edit]) -> HookFn:
 
 
 def _with_edit(activation: Tensor, name: str, edit: Edit) -> Tensor:
-    """The activation with the change made; itself where every number stays, so that no norm is computed anew."""
+    """Make a change; return the same tensor if no number changes, so that no norm is computed anew."""
     index = edit.site.index(name, activation)
     part = activation[index]
     new = torch.as_tensor(edit.change(part, name), dtype=part.dtype, device=part.device)
@@ -91,27 +91,27 @@ def _with_edit(activation: Tensor, name: str, edit: Edit) -> Tensor:
 
 
 def zero(where: Where) -> Edit:
-    """0 in place of an activation."""
+    """Replace an activation by 0."""
     return replace(where, 0.0)
 
 
 def replace(where: Where, value: Tensor | float) -> Edit:
-    """A value in place of an activation; it may have the shape of one position, which is then put at all of them."""
+    """Replace an activation by a value; one with the shape of a single position is used at all of them."""
     return Edit(site_of(where), lambda _part, _name: value)
 
 
 def add(where: Where, vector: Tensor | float) -> Edit:
-    """A vector more at every position of the site, such as a steering vector (Turner et al. 2023)."""
+    """Add a vector at every position of the site, such as a steering vector (Turner et al. 2023)."""
     return Edit(site_of(where), lambda part, _name: part + vector)
 
 
 def change(where: Where, function: Callable[[Tensor], Tensor]) -> Edit:
-    """Any function of the site's part of an activation, all of whose axes are there."""
+    """Apply a function to the site's part of an activation, which keeps all axes."""
     return Edit(site_of(where), lambda part, _name: function(part))
 
 
 def patch(where: Where, donor: Activations) -> Edit:
-    """Another text's activation at the site, from those that are given."""
+    """Replace the site by its value in the given activations of another text."""
     site = site_of(where)
 
     def of_donor(_part: Tensor, name: str) -> Tensor:
@@ -122,10 +122,10 @@ def patch(where: Where, donor: Activations) -> Edit:
 
 
 def mean(where: Where, texts: Sequence[Activations]) -> Edit:
-    """The mean of an activation over all positions of some texts, whose activations are given.
+    """Replace the site by its mean over all positions of some texts, whose activations are given.
 
     Raises:
-        UserError: the site is of scores or a pattern, whose rows are of different texts' tokens.
+        UserError: the site is in scores or patterns, whose rows belong to the tokens of their own text.
     """
     site = site_of(where)
     _check_same_at_all_positions(site)
@@ -137,15 +137,15 @@ def mean(where: Where, texts: Sequence[Activations]) -> Edit:
 
 
 def resample(where: Where, texts: Sequence[Activations], seed: int) -> Edit:
-    """At each position what stands at a random one of some texts, whose activations are given.
+    """Replace the site at each position by its value at a random position of some texts, whose activations are given.
 
     Args:
         where: The site.
-        texts: The text itself (then positions change places) or others.
-        seed: Of the draw, which is another at each hook point.
+        texts: The text itself, whose positions are then drawn with repetition, or others.
+        seed: The seed of the draw, which differs between hook points.
 
     Raises:
-        UserError: the site is of scores or a pattern, whose rows are of different texts' tokens.
+        UserError: the site is in scores or patterns, whose rows belong to the tokens of their own text.
     """
     site = site_of(where)
     _check_same_at_all_positions(site)
@@ -160,7 +160,7 @@ def resample(where: Where, texts: Sequence[Activations], seed: int) -> Edit:
 
 
 def _pooled(site: Site, texts: Sequence[Activations], name: str, part: Tensor) -> Float[Tensor, "N ..."]:
-    """The site's part of an activation at every position of some texts, one after another."""
+    """Return the site's part of an activation at every position of some texts, concatenated."""
     everywhere = Site(site.name, site.head)
     parts = []
     for text in texts:
@@ -192,28 +192,28 @@ def _known(activations: Activations, name: str) -> Tensor:
 def activations(
     model: Transformer, arguments: Arguments, names: str | Iterable[str] | None = None
 ) -> ActivationCache:
-    """The activations of a text at the named hook points (all, where no names are given), in evaluation mode."""
+    """Return a text's activations at the named hook points (by default all), in evaluation mode."""
     with quiet(model), attention_in_the_open(model):
         return model.run_with_cache(*arguments, names=names)[1]
 
 
 def output_with(model: Transformer, arguments: Arguments, edits: Iterable[Edit] = ()) -> Tensor:
-    """The model's output with edits made, in evaluation mode and without gradients."""
+    """Return the model's output with edits, in evaluation mode and without gradients."""
     with quiet(model), attention_in_the_open(model), model.hooked(hooks_of(edits)):
         return model(*arguments)
 
 
 def attention_in_the_open(model: Transformer) -> AbstractContextManager[None]:
-    """Attention by its formula in the `with` block, whatever is looked at.
+    """Compute attention by its formula in the `with` block, whatever is hooked.
 
-    A text with edits and the same text without are then computed in one form, and a difference of the last bit is made
-    by the edits.
+    A text with edits and the same text without are then computed in the same form, so that every difference is due to
+    the edits.
     """
     return model.hooked({name: leave for name in hook_points(model) if name.endswith("hook_pattern")})
 
 
 def leave(_activation: Tensor, _hook: Hook) -> None:
-    """Leave an activation as it is: a hook function that only looks."""
+    """Leave an activation unchanged; hooking this makes its point observed."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -221,13 +221,13 @@ class Intervention(Shown):
     """The effect of edits on a model's prediction.
 
     Attributes:
-        sites: Where they are made.
-        before: The measure without them: a logit, or the difference of two.
-        after: With them.
-        labels: The tokens whose positions predict; one for the whole text of a model with classes.
+        sites: The edited sites.
+        before: The metric without the edits: a logit, or the difference of two.
+        after: The metric with them.
+        labels: The tokens whose positions predict; a single entry for a classifier.
         kl: KL(without || with) of the prediction at each of them, in nats.
-        output: With them: logits [T V], or of classes [C].
-        metric: Which measure that is, in words.
+        output: The output with the edits: logits [T V], or of classes [C].
+        metric: The name of the metric.
     """
 
     sites: list[str]
@@ -240,7 +240,7 @@ class Intervention(Shown):
 
     @property
     def effect(self) -> float:
-        """The change of the measure that the edits make."""
+        """The change of the metric that the edits cause."""
         return self.after - self.before
 
     def to_dict(self) -> dict[str, object]:
@@ -278,20 +278,20 @@ def intervene(
     output: Text | None = None,
     metric: Metric | None = None,
 ) -> Intervention:
-    """Read a text with edits made, and compare with the same text without.
+    """Read a text with edits, and compare it with the same text without them.
 
         _, donor = lens.run_with_cache(run, "The dog")
         lens.intervene(run, "The cat", lens.patch("blocks.2.hook_resid_pre", donor), target=" barks")
 
     Args:
-        subject: A run, or a model by itself.
-        text: A string or ids, or what `read` made of them.
+        subject: A run, or a bare model.
+        text: A string or ids, or the result of `read`.
         edits: One or several.
-        target: A token or class whose logit is measured; where not given, the likeliest one.
-        foil: Another, whose logit is taken away.
-        position: Where it is predicted.
+        target: A token or class whose logit is measured; by default the likeliest one.
+        foil: Another, whose logit is subtracted.
+        position: The position that predicts it.
         output: What an encoder-decoder writes.
-        metric: Of the output, in place of the logits; see `metrics`.
+        metric: A function of the output, in place of the logits; see `metrics`.
 
     Raises:
         UserError: there is no such hook point, head, position, token or class, or a shape does not fit.
@@ -313,6 +313,6 @@ def intervene(
 
 
 def divergence(one: Float[Tensor, "*B V"], other: Float[Tensor, "*B V"]) -> Float[Tensor, "*B"]:
-    """KL(one || other) of the distributions that logits stand for, in nats."""
+    """Return KL(one || other) of the distributions given by logits, in nats."""
     log_p, log_q = one.log_softmax(-1), other.log_softmax(-1)
     return (log_p.exp() * (log_p - log_q)).sum(-1)

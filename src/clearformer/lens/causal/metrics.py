@@ -1,6 +1,6 @@
-"""Metrics: a number for each text, of the model's output, by which interventions are measured.
+"""Metrics: a number for each text, computed from the model's output, that measures interventions.
 
-A metric is any function of logits [B T V] (of a model that predicts classes [B C]) to numbers [B].
+A metric is any function of logits [B T V] (for a classifier [B C]) to numbers [B].
 
 Shapes: B batch, T positions, V vocabulary, C classes.
 """
@@ -23,7 +23,7 @@ from clearformer.lens.showing import logit_name
 from clearformer.model import Transformer
 
 Metric = Callable[[Tensor], Tensor]
-"""Numbers [B] of a model's output; differentiable, where gradients are wanted."""
+"""Maps a model's output to numbers [B]; differentiable where gradients are wanted."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LogitDifference:
     Attributes:
         target: A token or a class.
         foil: Another one.
-        position: Where it is predicted; of a model that predicts classes there is no position.
+        position: The position that predicts it; ignored for a classifier.
     """
 
     target: int
@@ -47,10 +47,10 @@ class LogitDifference:
 
 @dataclass(frozen=True, eq=False)
 class MeanLoss:
-    """-log p(target) in nats, averaged over those targets of a text that count.
+    """-log p(target) in nats, averaged over the targets of a text that count.
 
     Attributes:
-        targets: [B T], `IGNORED` where none counts; one row stands for any number of them.
+        targets: [B T], `IGNORED` where no target counts; a single row serves any batch.
     """
 
     targets: Int[Tensor, "B T"]
@@ -62,16 +62,16 @@ class MeanLoss:
 
 
 def next_token_loss(tokens: Int[Tensor, "B T"]) -> MeanLoss:
-    """The mean loss of every token after the first, each predicted from those before it."""
+    """Return the mean loss of every token after the first, each predicted from those before it."""
     last = torch.full_like(tokens[:, :1], IGNORED)
     return MeanLoss(torch.cat([tokens[:, 1:], last], dim=1).long())
 
 
 def loss_of(inputs: Inputs) -> MeanLoss:
-    """The mean loss of the targets that the text itself gives.
+    """Return the mean loss of the targets in the text itself.
 
     Raises:
-        UserError: it tells nothing, because the model predicts classes or there is but one token.
+        UserError: there are none, because the model is a classifier or there is only one token.
     """
     targets = [IGNORED if token is None else token for token in inputs.predicted]
     if set(targets) <= {IGNORED}:
@@ -82,7 +82,7 @@ def loss_of(inputs: Inputs) -> MeanLoss:
 
 
 def inputs_of(subject: Subject, text: Text | Inputs, output: Text | None = None) -> Inputs:
-    """A text as a model reads it; one that was read before is given to this model."""
+    """Read a text for a model; inputs that were read before are assigned to this model."""
     if not isinstance(text, Inputs):
         return read(subject, text, output)
     if not isinstance(subject, Transformer):
@@ -91,7 +91,7 @@ def inputs_of(subject: Subject, text: Text | Inputs, output: Text | None = None)
 
 
 def name_of(metric: Metric, inputs: Inputs) -> str:
-    """A metric in words, for captions."""
+    """Return the name of a metric for captions."""
     if isinstance(metric, MeanLoss):
         return "the mean loss in nats"
     if not isinstance(metric, LogitDifference):
@@ -103,9 +103,9 @@ def name_of(metric: Metric, inputs: Inputs) -> str:
 def metric_of(
     inputs: Inputs, target: str | int | None, foil: str | int | None = None, position: int = -1
 ) -> LogitDifference:
-    """The logit of a target, or its difference from that of a foil, at a position of a text.
+    """Return the metric of a target's logit, less that of a foil, at a position of a text.
 
-    Where no target is given, it is the token or class that the model itself finds likeliest there.
+    Without a target, it is the token or class that the model finds likeliest there.
 
     Raises:
         UserError: there is no such token, class or position.

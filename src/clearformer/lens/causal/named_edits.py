@@ -1,11 +1,11 @@
-"""Edits by name: a line of words each, as an address or a file can hold it.
+"""Edits as short lines of text, for use in an address or a file.
 
     zero blocks.0.attn.hook_z:3           switches off head 3
     scale blocks.1.hook_mlp_out@5 0.5     halves what a network writes at position 5
-    mean blocks.0.attn.hook_z:3           puts the text's mean over its positions in its place
-    patch blocks.2.hook_resid_pre@4       takes what stands there in the donor text
+    mean blocks.0.attn.hook_z:3           replaces the head by its mean over the text's positions
+    patch blocks.2.hook_resid_pre@4       takes the value from the donor text
 
-A site is a hook point, `:` and a head, `@` and a position from the start; head and position may be left out.
+A site is a hook point, then optionally `:` and a head, then optionally `@` and a position from the start.
 """
 
 import math
@@ -38,13 +38,13 @@ LARGEST_FACTOR = 1e6
 
 @dataclass(frozen=True)
 class NamedEdit:
-    """One edit.
+    """A parsed edit.
 
     Attributes:
-        line: As it was written.
+        line: The line as written.
         verb: `zero`, `scale`, `mean` or `patch`.
-        site: Where it is made.
-        factor: That of `scale`.
+        site: Where to make it.
+        factor: The factor of `scale`.
     """
 
     line: str
@@ -54,15 +54,15 @@ class NamedEdit:
 
     @property
     def is_of_any_text(self) -> bool:
-        """Whether it means the same in other texts: it is at no position and takes nothing from a donor."""
+        """Whether it means the same in other texts: it names no position and takes nothing from a donor."""
         return self.site.position is None and self.verb != "patch"
 
 
 def parse_edit(line: Any) -> NamedEdit:
-    """An edit as it is written; see the module.
+    """Parse an edit; see the module.
 
     Raises:
-        UserError: it is none, and why.
+        UserError: the line is not an edit; the message says why.
     """
     if not isinstance(line, str) or not line.split():
         raise UserError(f"edits: each is a line such as 'zero blocks.0.attn.hook_z:3'; got {shown(line)}")
@@ -95,15 +95,15 @@ def _factor(line: str, written: str) -> float:
 
 
 def edits_of(lines: Sequence[str], inputs: Inputs, donor: Inputs | None) -> list[tuple[NamedEdit, Edit]]:
-    """The edits of a text, each with the one that interventions are made of.
+    """Parse the edits of a text; return each with its `Edit` for interventions.
 
     Args:
-        lines: As they are written.
+        lines: The edits as written.
         inputs: The text.
-        donor: Where patches come from.
+        donor: The text to patch from.
 
     Raises:
-        UserError: a line is no edit of this model and text; it is named.
+        UserError: a line is not an edit of this model and text; it is named.
     """
     named = [parse_edit(line) for line in lines]
     names = list(hook_points(inputs.model))
@@ -124,7 +124,7 @@ def edits_of(lines: Sequence[str], inputs: Inputs, donor: Inputs | None) -> list
 
 
 def _activations(inputs: Inputs, names: Sequence[str]) -> Activations:
-    """A text's activations at some points, read in the form in which it is with edits; they are left as they are."""
+    """Return a text's activations at some points, with attention by its formula; callers must not change them."""
     if not names:
         return {}
     key = ("activations in the open", inputs.key, tuple(sorted(set(names))))
@@ -145,9 +145,9 @@ def _edit_of(named: NamedEdit, own: Activations, donated: Activations) -> Edit:
 
 
 def patch_in_corner(site: Site, donor: Activations) -> Edit:
-    """Another text's activation at the site, as far as both texts reach.
+    """Replace the site by its value in another text, as far as both texts reach.
 
-    Unlike `patch` it can be made while the text grows: what comes behind the donor's last position stays.
+    Unlike `patch` it works while the text grows: positions after the donor's last one are unchanged.
     """
 
     def of_donor(part: Tensor, name: str) -> Tensor:
@@ -164,7 +164,7 @@ def patch_in_corner(site: Site, donor: Activations) -> Edit:
 def within(
     edits: Sequence[tuple[NamedEdit, Edit]], n_tokens: int, inputs: Inputs
 ) -> list[tuple[NamedEdit, Edit]]:
-    """The edits of a text's first tokens: those at later positions of it are left out."""
+    """Return the edits at the text's first tokens, without those at later positions."""
     return [
         (named, edit)
         for named, edit in edits

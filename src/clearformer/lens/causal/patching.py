@@ -1,14 +1,14 @@
 """Activation patching everywhere: the effect of each head, network or layer at each position, one at a time.
 
     found = lens.patch_every(run, "When Mary and John ...", "When Mary and Mary ...", target=" Mary", foil=" John")
-    found.effects        [sites, T]: what the measure changes by, where one site is patched at one position
+    found.effects        [sites, T]: the change of the metric when one site is patched at one position
     found.largest(5)
 
-The text is read with one activation at one position taken from a donor text (Vig et al. 2020; Meng et al. 2022). All
-positions of a site are rows of one batch. For larger models one gradient estimates every effect at once,
-(donor - own) . d measure / d activation (attribution patching, Nanda 2023), and the largest are confirmed by patching.
+The text is read with one activation at one position taken from a donor text (Vig et al. 2020; Meng et al. 2022). The
+positions of a site are the rows of one batch. For larger models one gradient estimates all effects at once,
+(donor - own) . d metric / d activation (attribution patching, Nanda 2023), and the largest are confirmed by patching.
 
-Shapes: B batch, N sites, P positions: as many as the longer of an encoder-decoder's texts has.
+Shapes: B batch, N sites, P positions: those of the longer of an encoder-decoder's texts.
 """
 
 from collections.abc import Callable, Iterable
@@ -46,9 +46,9 @@ from clearformer.lens.showing import Shown, Table, heat_map, number, visible
 from clearformer.model import Transformer
 
 MOST_LISTED = 40  # effects in a table
-TOKENS_AT_ONCE = 8192  # of a batch whose rows are patched at one position each
+TOKENS_AT_ONCE = 8192  # in a batch whose rows are patched at one position each
 
-OF_SOURCE = ("cross_attn.hook_k", "cross_attn.hook_v")  # in a decoder, they are of the text that it reads
+OF_SOURCE = ("cross_attn.hook_k", "cross_attn.hook_v")  # in a decoder, but with the positions of the source
 
 Component = Literal["heads", "networks", "layers"]
 SITES_OF: dict[str, Callable[[Transformer], list[Site]]] = {
@@ -56,12 +56,12 @@ SITES_OF: dict[str, Callable[[Transformer], list[Site]]] = {
     "networks": networks_of,
     "layers": residuals_of,
 }
-"""The sites that `patch_every` goes over, by the word for them; a layer is the residual stream before it."""
+"""The sites that `patch_every` patches, by their name; a layer is the residual stream before it."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of patching one site at one position; `estimate` is the gradient's, where one was taken."""
+    """The effect of patching one site at one position; `estimate` is the gradient's, if one was taken."""
 
     site: Site
     effect: float
@@ -70,18 +70,18 @@ class Effect:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PatchEffects(Shown):
-    """The effects of patching from a donor text, site by site and position by position.
+    """The effects of patching from a donor text, by site and position.
 
     Attributes:
-        sites: What is patched.
-        labels: The text's tokens; of an encoder-decoder those of its output.
-        source_labels: Those of an encoder-decoder's source, which the encoder's sites have positions of.
-        own: The measure of the text itself.
-        donor: That of the donor text.
-        effects: [N P] the change of the measure; NaN where a site has no such position.
-        is_estimate: Whether they are the gradient's estimate.
-        confirmed: Of an estimate the largest, each with its true effect.
-        metric: Which measure that is, in words.
+        sites: The sites that are patched.
+        labels: The text's tokens; for an encoder-decoder, those of its output.
+        source_labels: The tokens of an encoder-decoder's source, at whose positions the encoder's sites are patched.
+        own: The metric of the text itself.
+        donor: The metric of the donor text.
+        effects: [N P] the change of the metric; NaN where a site has no such position.
+        is_estimate: Whether the effects are estimated by the gradient.
+        confirmed: The largest estimated effects, each with its true effect.
+        metric: The name of the metric.
     """
 
     sites: list[Site]
@@ -96,11 +96,11 @@ class PatchEffects(Shown):
 
     @property
     def recovered(self) -> Float[Tensor, "N P"]:
-        """The effects as parts of the whole difference between the two texts."""
+        """The effects as fractions of the difference between the two texts."""
         return self.effects / (self.donor - self.own)
 
     def largest(self, n: int = 10) -> list[Effect]:
-        """The sites and positions of the largest effects, of either sign."""
+        """Return the n largest effects of either sign, with their sites and positions."""
         sizes = self.effects.abs().nan_to_num(-1.0).flatten()
         places = sizes.topk(min(n, int((sizes >= 0).sum()))).indices.tolist()
         width = self.effects.shape[1]
@@ -168,20 +168,20 @@ def patch_every(
     estimate: bool = False,
     confirm: int = 10,
 ) -> PatchEffects:
-    """Patch every site at every position from a donor text, one after another.
+    """Patch every site at every position from a donor text, one at a time.
 
     Args:
-        subject: A run, or a model by itself.
+        subject: A run, or a bare model.
         text: What is read.
-        donor: What is patched from, of as many tokens.
+        donor: The text to patch from, with the same number of tokens.
         where: `heads`, `networks`, `layers` (the residual stream before each), or hook points by name or pattern.
-        target: A token or class whose logit is measured; where not given, the likeliest one.
-        foil: Another, whose logit is taken away.
-        position: Where it is predicted.
-        output: What an encoder-decoder writes of both; where not given, its own translation of the text.
-        metric: Of the output, in place of the logits; see `metrics`.
-        estimate: Whether one gradient estimates all effects, and only the largest are patched.
-        confirm: How many those are.
+        target: A token or class whose logit is measured; by default the likeliest one.
+        foil: Another, whose logit is subtracted.
+        position: The position that predicts it.
+        output: What an encoder-decoder writes for both; by default its own translation of the text.
+        metric: A function of the output, in place of the logits; see `metrics`.
+        estimate: Whether to estimate all effects by one gradient and to patch only the largest.
+        confirm: How many of the largest to patch then.
 
     Raises:
         UserError: the texts are of different lengths, a hook point has no positions, or there is no such point, token,
@@ -205,7 +205,7 @@ def _patched(inputs: Inputs, other: Inputs, sites: list[Site], metric: Metric) -
 def effects_by_position(
     model: Transformer, arguments: Arguments, donor: Activations, site: Site, metric: Metric
 ) -> Float[Tensor, " P"]:
-    """The measure with one site patched at each position, one at a time."""
+    """Return the metric with one site patched at each position, one at a time."""
     n_positions = donor[site.name].shape[_position_axis(site, donor)]
     n_rows = max(1, TOKENS_AT_ONCE // max(each.shape[1] for each in arguments))
     measures = []
@@ -218,14 +218,14 @@ def effects_by_position(
 
 
 def _each_row_elsewhere(site: Site, donor: Activations, places: Tensor) -> HookFn:
-    """A hook function that patches row i of a batch at position `places[i]`."""
+    """Return a hook function that patches row i of a batch at position `places[i]`."""
 
     def patched(activation: Tensor, hook: Hook) -> Tensor:
         activation, source = activation.clone(), donor[hook.name]
         axis = _position_axis(site, donor)
         part = activation[site.index(hook.name, activation)].movedim(
             axis, 1
-        )  # a view: writing to it is enough
+        )  # a view, so that writing to it changes `activation`
         part[torch.arange(len(places)), places] = source[site.index(hook.name, source)].movedim(axis, 1)[
             0, places
         ]
@@ -248,7 +248,7 @@ def _estimated(
 
 
 def _first_order(site: Site, donor: Activations, value: Tensor, gradient: Tensor) -> Float[Tensor, " P"]:
-    """(donor - own) . gradient at each position."""
+    """Return (donor - own) . gradient at each position."""
     products = (donor[site.name] - value) * gradient
     return products[site.index(site.name, products)].movedim(_position_axis(site, donor), 0).flatten(1).sum(1)
 
@@ -266,10 +266,10 @@ def _confirmed(inputs: Inputs, donor: Activations, found: Effect, metric: Metric
 def read_both(
     subject: Subject, text: Text | Inputs, donor: Text | Inputs, output: Text | None
 ) -> tuple[Inputs, Inputs]:
-    """A text and its donor; an encoder-decoder writes the same of both.
+    """Read a text and its donor; for an encoder-decoder, both get the same output.
 
     Raises:
-        UserError: they are of different lengths.
+        UserError: they have different lengths.
     """
     one = inputs_of(subject, text, output)
     written = None if one.source is None else one.tokens[0]

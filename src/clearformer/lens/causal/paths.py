@@ -3,12 +3,12 @@
     lens.patch_paths(run, text, donor, senders=[Site("blocks.0.attn.hook_z", head=4)],
                      receivers=["blocks.1.attn.hook_k"], target=..., foil=...)
 
-A sender is whatever writes to a residual stream: a head, a feed-forward network, the embedding. A receiver is any later
-hook point. The model reads the text with the senders as in the donor text and every other writer held as in the text
-itself: so what reaches a receiver differs by what the senders wrote directly. Then it reads the text again with
-the receivers as they were there, everything else free. The norms on the way are computed anew.
+A sender is anything that writes to a residual stream: a head, a feed-forward network, an embedding. A receiver is any
+later hook point. First the model reads the text with the senders as in the donor text and all other writers held as in
+the text, so that a receiver changes only by what the senders wrote directly. Then it reads the text with the receivers
+set to these values and everything else free. The norms on the way are computed anew.
 
-With all writers as senders a receiver has exactly what it has in the donor text.
+With all writers as senders a receiver gets exactly its value in the donor text.
 """
 
 from collections.abc import Iterable
@@ -38,19 +38,19 @@ from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import Transformer
 
 OUTPUT = "output"
-"""The receiver that is the model's output itself: only what the senders tell it directly changes."""
+"""The receiver that stands for the model's output: it changes only by what the senders write directly."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PathEffect(Shown):
-    """The effect of the paths from senders straight to receivers.
+    """The effect of the direct paths from senders to receivers.
 
     Attributes:
-        senders: What tells something else.
-        receivers: Who is told.
-        own: The measure of the text itself.
-        donor: That of the donor text.
-        after: With the paths patched.
+        senders: The sites whose output is patched.
+        receivers: The sites that receive it.
+        own: The metric of the text itself.
+        donor: The metric of the donor text.
+        after: The metric with the paths patched.
     """
 
     senders: list[Site]
@@ -61,7 +61,7 @@ class PathEffect(Shown):
 
     @property
     def effect(self) -> float:
-        """The change of the measure that the paths make."""
+        """The change of the metric that the paths cause."""
         return self.after - self.own
 
     def to_dict(self) -> dict[str, object]:
@@ -100,20 +100,20 @@ def patch_paths(
     output: Text | None = None,
     metric: Metric | None = None,
 ) -> PathEffect:
-    """Patch the paths from some parts of a model straight to others.
+    """Patch the direct paths from some parts of a model to others.
 
     Args:
-        subject: A run, or a model by itself.
+        subject: A run, or a bare model.
         text: What is read.
-        donor: What is patched from, of as many tokens.
+        donor: The text to patch from, with the same number of tokens.
         senders: Heads (`hook_z`), networks (`hook_mlp_out`), embeddings (`hook_embed`, `hook_pos_embed`).
         receivers: Later hook points, such as a head's queries (`hook_q`) or a network's input (`mlp.hook_pre`); or
             `output`.
-        target: A token or class whose logit is measured; where not given, the likeliest one.
-        foil: Another, whose logit is taken away.
-        position: Where it is predicted.
-        output: What an encoder-decoder writes of both; where not given, its own translation of the text.
-        metric: Of the output, in place of the logits; see `metrics`.
+        target: A token or class whose logit is measured; by default the likeliest one.
+        foil: Another, whose logit is subtracted.
+        position: The position that predicts it.
+        output: What an encoder-decoder writes for both; by default its own translation of the text.
+        metric: A function of the output, in place of the logits; see `metrics`.
 
     Raises:
         UserError: a sender writes to no residual stream, the texts are of different lengths, or there is no such hook
@@ -132,7 +132,7 @@ def patch_paths(
 def output_of_paths(
     model: Transformer, arguments: Arguments, donor: Arguments, senders: list[Site], receivers: list[Site]
 ) -> Tensor:
-    """The model's output with the paths patched; without receivers, those to the output itself."""
+    """Return the model's output with the paths patched; without receivers, the paths to the output itself."""
     held = _writers_held(model, arguments, donor, senders)
     if not receivers:
         return output_with(model, arguments, held)
@@ -143,7 +143,7 @@ def output_of_paths(
 def _writers_held(
     model: Transformer, arguments: Arguments, donor: Arguments, senders: list[Site]
 ) -> list[Edit]:
-    """Every writer as in the text itself, and the senders as in the donor text."""
+    """Return edits that hold every writer as in the text itself, but the senders as in the donor text."""
     writers = writers_of(model)
     for site in senders:
         if site.name not in writers:
@@ -155,7 +155,7 @@ def _writers_held(
 
 
 def writers_of(model: Transformer) -> list[str]:
-    """The hook points of all that is added to a residual stream."""
+    """Return the hook points of everything that is added to a residual stream."""
     heads = [name for name in hook_points(model) if name.endswith("attn.hook_z")]
     return [*(site.name for site in embeddings_of(model)), *heads, *(s.name for s in networks_of(model))]
 

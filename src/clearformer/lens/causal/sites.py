@@ -1,4 +1,4 @@
-"""Where in a model one intervenes: a hook point, and in it one head, one position, or all.
+"""Where to intervene in a model: a hook point, and in it one head, one position, or all.
 
     Site("blocks.2.attn.hook_z", head=3, position=-1)
     heads_of(model), networks_of(model), embeddings_of(model)    what writes to the residual stream
@@ -23,9 +23,9 @@ class Site:
     """A part of an activation.
 
     Attributes:
-        name: Its hook point, or a pattern that means several (`blocks.*.attn.hook_z`).
-        head: One head of it; None: all, or there are none. Of keys and values, a key/value head.
-        position: One position, a negative one from the end; of scores and patterns the query's; None: all.
+        name: Its hook point, or a pattern for several (`blocks.*.attn.hook_z`).
+        head: One head; None for all, or where there are none. In keys and values, a key/value head.
+        position: One position, negative from the end; in scores and patterns the query's. None for all.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Site:
 
     @property
     def label(self) -> str:
-        """Its name, with the head behind a colon: `blocks.0.attn.hook_z:3`."""
+        """The name, with the head after a colon: `blocks.0.attn.hook_z:3`."""
         return self.name if self.head is None else f"{self.name}:{self.head}"
 
     def index(self, name: str, activation: Tensor) -> tuple[slice, ...]:
-        """Where it is in the activation of a hook point; every axis stays.
+        """Return the index of the site in the activation of a hook point; every axis is kept.
 
         Raises:
             UserError: the activation has no such head or position.
@@ -66,21 +66,21 @@ Where = str | Site
 
 
 class Axes(NamedTuple):
-    """Which axes of an activation are its heads and its positions, where it has any."""
+    """The axes of an activation for heads and positions, if it has them."""
 
     head: int | None
     position: int | None
 
 
 def axes_of(name: str, activation: Tensor) -> Axes:
-    """The axes of the activation of a hook point."""
+    """Return the axes of the activation of a hook point."""
     if activation.dim() == 4:
         return Axes(1, 2) if name.endswith(SQUARE) else Axes(2, 1)
     return Axes(None, 1 if activation.dim() == 3 else None)
 
 
 def site_of(where: Where) -> Site:
-    """A site as it is, or that of a name."""
+    """Return a site, or make one of a hook point's name."""
     if isinstance(where, str):
         return Site(where)
     if not isinstance(where, Site):
@@ -89,10 +89,10 @@ def site_of(where: Where) -> Site:
 
 
 def sites_of(model: Transformer, where: Where | Iterable[Where]) -> list[Site]:
-    """Sites of single hook points: those with patterns are written out.
+    """Return sites with single hook points, with patterns expanded.
 
     Raises:
-        UserError: a name or pattern means no hook point of this model (with the nearest that does).
+        UserError: a name or pattern matches no hook point of this model (the nearest is suggested).
     """
     names = list(hook_points(model))
     given = [where] if isinstance(where, str | Site) else where
@@ -103,28 +103,28 @@ def sites_of(model: Transformer, where: Where | Iterable[Where]) -> list[Site]:
     ]
 
 
-# --- what writes to the residual stream -----------------------------------------------------------------------
+# --- writers to the residual stream ---------------------------------------------------------------------------
 
 
 def heads_of(model: Transformer) -> list[Site]:
-    """Every attention head, in the order of the layers: head h of `hook_z`."""
+    """Return every attention head, in the order of the layers: head h of `hook_z`."""
     n_heads, _ = model.config.attention.heads(model.config.d_model)
     names = [name for name in hook_points(model) if name.endswith("attn.hook_z")]
     return [Site(name, head) for name in names for head in range(n_heads)]
 
 
 def networks_of(model: Transformer) -> list[Site]:
-    """Every feed-forward network: `hook_mlp_out`."""
+    """Return every feed-forward network: `hook_mlp_out`."""
     return [Site(name) for name in hook_points(model) if name.endswith("hook_mlp_out")]
 
 
 def embeddings_of(model: Transformer) -> list[Site]:
-    """The embeddings of the tokens, and of the positions where they have some, before the first block of each stack."""
+    """Return the embeddings of tokens, and of positions if the model has them, before the first block of each stack."""
     return [Site(name) for name in hook_points(model) if "." not in name and name.endswith("embed")]
 
 
 def residuals_of(model: Transformer) -> list[Site]:
-    """The residual stream before each block: `hook_resid_pre`."""
+    """Return the residual stream before each block: `hook_resid_pre`."""
     return [Site(name) for name in hook_points(model) if name.endswith("hook_resid_pre")]
 
 

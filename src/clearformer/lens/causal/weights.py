@@ -1,9 +1,9 @@
-"""Weight edits, on a copy: what would the model do, had it other weights?
+"""Weight edits, on a copy: what would the model do with other weights?
 
     without = edited_copy(model, {"blocks.0.mlp.W_out.weight": torch.zeros_like})
     without = copy_without_heads(model, [Site("blocks.1.attn.hook_z", head=3)])
 
-The model's own weights stay as they are, to the bit.
+The model's own weights stay unchanged, to the bit.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,14 +21,14 @@ from clearformer.model.attention import ProjectedHeads
 def edited_copy(
     model: Transformer, changes: Mapping[str, Tensor | Callable[[Tensor], Tensor]]
 ) -> Transformer:
-    """A copy of a model with other weights.
+    """Return a copy of a model with other weights.
 
     Args:
-        model: What is copied.
-        changes: By a parameter's name in `model.state_dict()`, its new values or a function of the old ones.
+        model: The model to copy.
+        changes: New values, or a function of the old ones, by the parameter's name in `model.state_dict()`.
 
     Raises:
-        UserError: there is no parameter of that name (the nearest is named), or the shape is another.
+        UserError: there is no such parameter (the nearest is suggested), or the shape differs.
     """
     copy = deepcopy(model)
     parameters = dict(copy.named_parameters())
@@ -45,14 +45,14 @@ def edited_copy(
 
 
 def copy_without_heads(model: Transformer, heads: Iterable[Site]) -> Transformer:
-    """A copy whose output matrices W_O read nothing of some heads: zero ablation, in the weights.
+    """Return a copy whose output matrices W_O ignore some heads: zero ablation, in the weights.
 
     Args:
-        model: What is copied.
-        heads: Of those that `heads_of` lists.
+        model: The model to copy.
+        heads: Heads from `heads_of`.
 
     Raises:
-        UserError: one is no head, or is in a kind of attention without an output matrix, which adds it as it is.
+        UserError: a site is not a head, or its attention has no output matrix.
     """
     copy, known = deepcopy(model), heads_of(model)
     for site in heads:

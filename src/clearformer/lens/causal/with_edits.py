@@ -1,10 +1,10 @@
-"""A model with edits beside the untouched one: what it predicts, its losses, and how it continues the text.
+"""A model without and with edits: its predictions, its losses, and its continuations of the text.
 
     found = lens.with_edits(run, "First Citizen:", ["zero blocks.0.attn.hook_z:3", "scale blocks.1.hook_mlp_out 0.5"])
-    found.before, found.after             the measure: a logit, or the difference of two
+    found.before, found.after             the metric: a logit, or the difference of two
     found.held_out_before, found.held_out_after
 
-Edits are lines of words; see `named_edits`. Without edits both sides are the same to the bit.
+Edits are short lines; see `named_edits`. Without edits both sides are identical to the bit.
 
 Shapes: T positions of the text, V vocabulary.
 """
@@ -50,7 +50,7 @@ from clearformer.runs.folders import read_own_data
 from clearformer.training.tasks import Task, task_type
 
 OnPart = Callable[["WithEdits"], None]
-"""Receives all but the continuations, of which there is what is written so far, after each token of them."""
+"""Receives the whole result after each token of the continuations, which are as long as written so far."""
 
 TOP = 10
 BELONGS_TO_TEXT = (
@@ -60,13 +60,13 @@ BELONGS_TO_TEXT = (
 
 @dataclass(frozen=True)
 class Predicted:
-    """A token or class that the model predicts, without the edits and with them.
+    """A token or class that the model predicts, without and with the edits.
 
     Attributes:
-        token: As a person can read it.
+        token: The token or class in readable form.
         id: Its id or number.
-        logit_before: Without.
-        logit_after: With.
+        logit_before: Its logit without the edits.
+        logit_after: Its logit with them.
         before: Its probability without.
         after: Its probability with.
     """
@@ -84,28 +84,28 @@ class WithEdits(Shown):
     """A model without and with edits.
 
     Attributes:
-        edits: As they were given.
-        metric: The measure in words: the target's logit, less the foil's.
-        before: The measure without the edits.
-        after: With them.
-        token: The token at the position; nothing of a model that tells classes.
-        position: Counted from 0.
-        predicted: The likeliest tokens of either side, those without the edits first.
+        edits: The edits as given.
+        metric: The name of the metric: the target's logit, less the foil's.
+        before: The metric without the edits.
+        after: The metric with them.
+        token: The token at the position; empty for a classifier.
+        position: The position, from 0.
+        predicted: The likeliest tokens of either side, ordered by their probability without edits.
         kl: KL(without || with) of that prediction, in nats.
-        tokens: The text's.
-        targets: The token that each position predicts; empty where the text does not tell it.
-        losses_before: -ln of each target's probability in nats, without; not a number, where there is no target.
-        losses_after: With.
-        loss_changes: With less without.
-        loss_before: The mean of those without; not a number, where the text has no loss.
-        loss_after: The mean of those with.
-        held_out_before: The mean loss of some held-out data of the run's own; None where it has none, or an edit
-            belongs to this text alone.
-        held_out_after: With.
-        held_out_note: Why there is none, or that the run's data have changed since it was trained.
-        continued_before: The text's continuation up to the position, by the seed; None of an encoder.
-        continued_after: The same by the model with the edits.
-        heads: Every head that can be switched off, as sites of edits.
+        tokens: The text's tokens.
+        targets: The token that each position predicts; empty where the text does not contain it.
+        losses_before: -ln of each target's probability without the edits, in nats; NaN without a target.
+        losses_after: The same with the edits.
+        loss_changes: losses_after - losses_before.
+        loss_before: The mean loss without the edits; NaN if the text has none.
+        loss_after: The mean loss with them.
+        held_out_before: The mean loss on some of the run's own held-out data; None if there are none, or if an edit
+            applies to this text alone.
+        held_out_after: The same with the edits.
+        held_out_note: Why there is no held-out loss, or that the run's data changed after training.
+        continued_before: The continuation of the text up to the position, by the seed; None for an encoder or 0 tokens.
+        continued_after: The same by the edited model.
+        heads: Every head that can be edited, as sites.
         networks: Every feed-forward network.
         residuals: The residual stream before each block.
     """
@@ -136,7 +136,7 @@ class WithEdits(Shown):
 
     @property
     def effect(self) -> float:
-        """The change of the measure that the edits make."""
+        """The change of the metric that the edits cause."""
         return self.after - self.before
 
     def to_dict(self) -> dict[str, Any]:
@@ -207,34 +207,33 @@ def with_edits(
     masked: Sequence[int] = (),
     on_part: OnPart | None = None,
 ) -> WithEdits:
-    """Read a text with edits made and without, and compare all that comes of it.
+    """Read a text without and with edits, and compare predictions, losses and continuations.
 
     Args:
-        subject: A run, or a model by itself.
+        subject: A run, or a bare model.
         text: What is read.
         edits: Lines such as `zero blocks.0.attn.hook_z:3`, `scale SITE 0.5`, `mean SITE`, `patch SITE`.
-        output: What an encoder-decoder writes; its own translation, where not given.
-        donor: The text that `patch` takes from, of as many tokens; read where an edit patches.
-        target: A token or class whose logit is measured; the likeliest without edits, where not given.
-        foil: Another, whose logit is taken away.
-        position: Where it is predicted; the continuation begins behind it, and edits at later positions have no part in
-            that. Of an encoder-decoder of which neither an output nor a position is given, it begins with nothing
-            written.
-        held_out: Over how many rows of the run's held-out data its loss is measured, evenly spaced and always the
+        output: What an encoder-decoder writes; by default its own translation.
+        donor: The text that `patch` takes from, with the same number of tokens; read only if an edit patches.
+        target: A token or class whose logit is measured; by default the likeliest one without edits.
+        foil: Another, whose logit is subtracted.
+        position: The position that predicts it. The continuation begins after it; edits at later positions do not
+            affect that. An encoder-decoder given neither an output nor a position continues an empty output.
+        held_out: The number of rows of the run's held-out data to measure the loss on, evenly spaced and always the
             same; 0 measures none.
-        max_new_tokens: Of the continuations; 0 makes none.
+        max_new_tokens: The length of the continuations; 0 makes none.
         temperature: See `Sampling`, also for the next four.
         top_k: See `Sampling`.
         top_p: See `Sampling`.
         min_p: See `Sampling`.
         repetition_penalty: See `Sampling`.
-        seed: Of the continuations, both of which use the same random numbers.
+        seed: The seed of both continuations, which use the same random numbers.
         masked: Positions at which an encoder reads [MASK].
-        on_part: Who is told all of it while the continuations are written, with these so far.
+        on_part: Called with the result so far while the continuations are written.
 
     Raises:
         ConfigError: a setting is out of its range.
-        UserError: an edit is none of this model and text (it is named), the donor has another length, or there is no
+        UserError: an edit does not fit this model and text (it is named), the donor has another length, or there is no
             such token, class or position.
     """
     _check(edits, held_out=held_out, max_new_tokens=max_new_tokens)
@@ -285,12 +284,12 @@ def with_edits(
 
 @dataclass(frozen=True, eq=False)
 class Edits:
-    """Edits of a text.
+    """The edits of a text.
 
     Attributes:
         inputs: The text.
-        donor: The one that patches are taken from.
-        pairs: Each edit as it is written, with the one that interventions are made of.
+        donor: The text that patches are taken from.
+        pairs: Each edit as parsed, with the `Edit` for interventions.
     """
 
     inputs: Inputs
@@ -299,35 +298,35 @@ class Edits:
 
     @property
     def hooks(self) -> dict[str, HookFn]:
-        """They as `model.hooked` takes them."""
+        """The edits in the form of `model.hooked`."""
         return hooks_of(edit for _, edit in self.pairs)
 
     @property
     def are_of_any_text(self) -> bool:
-        """Whether all mean the same in other texts."""
+        """Whether all edits mean the same in other texts."""
         return all(named.is_of_any_text for named, _ in self.pairs)
 
     @property
     def key(self) -> tuple[Hashable, ...]:
-        """The lines, and the texts that they take something from: what tells them from other edits."""
+        """A cache key: the lines, and the ids of the texts that they take values from."""
         lines, verbs = zip(*((named.line, named.verb) for named, _ in self.pairs), strict=True)
         own = self.inputs.key if "mean" in verbs else None
         return lines, own, None if self.donor is None else self.donor.key
 
     def none(self) -> "Edits":
-        """No edits of the same text."""
+        """Return the same text without edits."""
         return replace(self, pairs=[])
 
     def before(self, n_tokens: int) -> "Edits":
-        """Those of the text's first tokens."""
+        """Return the edits at the text's first tokens."""
         return replace(self, pairs=within(self.pairs, n_tokens, self.inputs))
 
 
 class Side(NamedTuple):
-    """A model's predictions of a text, with edits or without.
+    """A model's predictions for a text, with edits or without.
 
     Attributes:
-        logits: At the position that is looked at, or those of the classes.
+        logits: The logits at the position in question, or those of the classes.
         losses: -ln of each target's probability.
     """
 
@@ -336,7 +335,7 @@ class Side(NamedTuple):
 
 
 def _sides(edits: Edits, position: int) -> tuple[Side, Side]:
-    """Without the edits and with them, in one form; without any the text's own reading, twice."""
+    """Return the sides without and with edits, computed in the same form; without edits, an ordinary pass for both."""
     inputs = edits.inputs
     if not edits.pairs:
         with quiet(inputs.model):
@@ -379,9 +378,9 @@ def _continued(
     seed: int,
     told: Callable[[Continued, Continued], None] | None,
 ) -> tuple[Continued | None, Continued | None]:
-    """The text's continuation without the edits and with them, by the same random numbers; none of an encoder.
+    """Continue the text without and with the edits, by the same random numbers; None for an encoder.
 
-    `told` is given both as far as they are written.
+    `told` is called with both, as far as they are written.
     """
     model = begun.inputs.model
     if not max_new_tokens or not isinstance(model, Decoder | EncoderDecoder):
@@ -402,7 +401,7 @@ def _continued(
             told(before, written[0])
 
     def with_them() -> list[Continued]:
-        # A site's position counts in the whole text, so that the whole is read for every token where one is named.
+        # A site's position counts from the start of the text, so if one is named, the whole text is read at each token.
         with model.hooked(made.hooks):
             return continued(begun, sampling, max_new_tokens, 1, seed, made.are_of_any_text, tell_after)
 
@@ -416,7 +415,7 @@ def _mean(losses: Float[np.ndarray, " T"]) -> float:
 
 
 def _predicted(inputs: Inputs, before: Float[Tensor, " V"], after: Float[Tensor, " V"]) -> list[Predicted]:
-    """The likeliest of either side, in the order of those without edits."""
+    """Return the likeliest of either side, ordered by their probability without edits."""
     logits = [each.double().cpu() for each in (before, after)]
     likeliest = [each.topk(min(TOP, len(each))).indices.tolist() for each in logits]
     probabilities = [each.softmax(-1) for each in logits]
@@ -430,7 +429,7 @@ def _predicted(inputs: Inputs, before: Float[Tensor, " V"], after: Float[Tensor,
 
 
 def _held_out(subject: Any, edits: Edits, n_rows: int) -> tuple[float | None, float | None, str]:
-    """The mean loss of some rows of a run's own held-out data, without the edits and with them, and a note."""
+    """Return the mean loss on some rows of a run's own held-out data, without and with the edits, and a note."""
     if not n_rows or isinstance(subject, Transformer):
         return None, None, ""
     if not edits.are_of_any_text:

@@ -1,4 +1,4 @@
-"""Two runs side by side: their heads, their weights, activations and losses, and a head moved from one to the other."""
+"""Comparing two runs: their heads, their weights, activations and losses, and a head moved from one to the other."""
 
 from clearformer.lens.comparison.changes import Difference, beside, difference
 from clearformer.lens.comparison.differences import Differences, Distance, TokenLoss, differences

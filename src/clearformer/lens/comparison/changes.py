@@ -1,14 +1,14 @@
-"""Differences of two results of one lens: the same result, with every number that of the second less the first.
+"""Differences of two results of one lens function: a result of the same kind whose numbers are second less first.
 
     found = lens.difference(lens.ledger(run, text, target="a"), lens.ledger(other, text, target="a"))
     found.changes.parts[0].value        how much more of the logit the second run's part wrote
-    found.first, found.second           the two
+    found.first, found.second           the two results
 
-    found = lens.beside(lens.ledger, run, other, text)      the same of two runs, or of two checkpoints of one
+    found = lens.beside(lens.ledger, run, other, text)      the same for two runs, or two checkpoints of one
 
-All differences are second - first. Floats and arrays of floats are subtracted; of whole numbers, ranks and counts are
-(fields marked AMOUNT). Lists of parts are matched by what names each. Words that differ, such as the likeliest token,
-become `first→second`. What says of what text, place and token the numbers are has to agree.
+All differences are second - first. Floats and arrays of floats are subtracted; whole numbers only if they are amounts,
+such as ranks and counts (fields marked AMOUNT). Lists of parts are matched by the parts' names. Strings that differ,
+such as the likeliest token, become `first→second`. Fields that say what the numbers are about must agree.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ from clearformer.lens.showing import AMOUNT, EITHER, FIRST, Shown, Table, changi
 from clearformer.model import EncoderDecoder
 
 AGREEING = ("tokens", "token", "source", "read", "predicted", "target", "foil", "part", "name")
-"""Fields of words that say what the numbers are of."""
+"""Fields that say what the numbers are about."""
 
 R = TypeVar("R", bound=Shown)
 
@@ -41,11 +41,11 @@ class UnlikeError(UserError):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Difference(Shown, Generic[R]):
-    """The difference of two results of one function of the lens.
+    """The difference of two results of one lens function.
 
     Attributes:
-        first: The one.
-        second: The other.
+        first: The first result.
+        second: The second result.
         changes: A result of the same kind that holds second - first.
     """
 
@@ -72,14 +72,14 @@ class Difference(Shown, Generic[R]):
 
 
 def difference(first: R, second: R) -> Difference[R]:
-    """Subtract a result of the lens from another of the same function.
+    """Subtract one lens result from another of the same function.
 
     Args:
-        first: What is taken away.
-        second: What it is taken from.
+        first: The result to subtract.
+        second: The result to subtract it from.
 
     Raises:
-        UserError: they are no results of one function, or of other tokens, or have not the same parts and sizes.
+        UserError: they are not results of one function, are about other tokens, or differ in their parts or sizes.
     """
     for each in (first, second):
         if not isinstance(each, Shown):
@@ -87,27 +87,27 @@ def difference(first: R, second: R) -> Difference[R]:
     if type(first) is not type(second):
         kinds = f"{type(first).__name__} and {type(second).__name__}"
         raise UserError(f"a difference is that of two results of one function; got {kinds}")
-    with np.errstate(invalid="ignore"):  # of the mask's -inf nothing is left
+    with np.errstate(invalid="ignore"):  # the mask's -inf less itself is NaN
         return Difference(first, second, _changed("", first, second))
 
 
 def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **given: Any) -> Difference[R]:
-    """The difference of two runs, by one function of the lens.
+    """Return the difference of two runs in one lens function.
 
         lens.beside(lens.logit_lens, run, cf.load("NAME", checkpoint=128), "To be or not", position=3)
 
-    What a function would choose by the model (the target, an encoder-decoder's translation) is chosen by the first run
-    for both, so that numbers of one thing are compared.
+    If the function would choose an argument by the model (the target, an encoder-decoder's translation), the first
+    run's choice is used for both, so that both numbers are about the same thing.
 
     Args:
-        function: Of the lens, such as `lens.ledger`.
-        run: The first run, whose numbers are taken away.
+        function: A function of the lens, such as `lens.ledger`.
+        run: The first run, whose numbers are subtracted.
         other: The second; it may be the same run at another checkpoint.
-        text: What both read, where the function reads one.
+        text: The text for both, if the function reads one.
         **given: Other arguments of the function.
 
     Raises:
-        UserError: the runs are of different families, or their results cannot be subtracted; see `difference`.
+        UserError: the runs have different families, or their results cannot be subtracted; see `difference`.
     """
     check_run(run)
     check_run(other)
@@ -127,7 +127,7 @@ def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **give
 def _chosen(
     function: Callable[..., Shown], run: Run, text: Sequence[Text], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments that the first run chooses for both."""
+    """Return the arguments that the first run chooses for both."""
     takes = signature(function).parameters
     chosen: dict[str, Any] = {}
     if not text:
@@ -142,7 +142,7 @@ def _chosen(
 
 
 def _why(run: Run, other: Run) -> str:
-    """How two models are built differently, and what can be compared all the same."""
+    """Say how two models differ in size, and what can still be compared."""
     one, another = run.model.config, other.model.config
     sizes = {
         "layers": (one.n_layers, another.n_layers),
@@ -156,10 +156,10 @@ def _why(run: Run, other: Run) -> str:
 
 
 def _changed(name: str, one: Any, other: Any) -> Any:
-    """other - one, of a value of any type that results have."""
+    """Return other - one, for a value of any type that results have."""
     if type(one) is not type(other) and not (_is_number(one) and _is_number(other)):
         if one is None or other is None:
-            return None  # what only one of them has
+            return None  # only one of them has it
         raise UnlikeError(f"{name}: {type(one).__name__} and {type(other).__name__} cannot be subtracted")
     if is_dataclass(one):
         return _of_fields(name, one, other)
@@ -238,7 +238,7 @@ def _of_lists(name: str, one: Sequence[Any], other: Sequence[Any]) -> Any:
 
 
 def _matched(name: str, one: Sequence[Any], other: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """The parts of two lists, each beside the one of the same name."""
+    """Match the parts of two lists by name."""
     keys, others = ([_key(each) for each in parts] for parts in (one, other))
     if keys == others:
         return list(zip(one, other, strict=True))
@@ -251,7 +251,7 @@ def _matched(name: str, one: Sequence[Any], other: Sequence[Any]) -> list[tuple[
 
 
 def _key(part: Any) -> tuple[Any, ...]:
-    """The name of a part: its words and its whole numbers that are no amounts."""
+    """Return the key of a part: its strings, and its whole numbers that are not amounts."""
     named = ((each, getattr(part, each.name)) for each in fields(part))
     return tuple(
         value for each, value in named if AMOUNT not in each.metadata and isinstance(value, str | int | None)
@@ -263,7 +263,7 @@ def _named(part: Any) -> str:
 
 
 def _of_either(name: str, one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
-    """Parts that one of two lists may lack, for each holds its largest: of such a part the change is not known."""
+    """Subtract lists that may differ in parts because each holds its largest; such parts get NaN."""
     firsts, seconds = ({_key(each): each for each in parts} for parts in (one, other))
     return [
         _changed(name, firsts[key], seconds[key])

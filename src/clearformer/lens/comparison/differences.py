@@ -1,11 +1,11 @@
-"""Two runs on one text: differences of weights, of activations and of losses.
+"""Two runs on one text: the differences of their weights, activations and losses.
 
     found = lens.differences(run, other, text)
-    found.losses            token by token: what each run's loss is
-    found.weights           part by part of the model: how far apart the weights are
-    found.activations       hook point by hook point
+    found.losses            by token: the loss of each run
+    found.weights           by part of the model: how far apart the weights are
+    found.activations       by hook point
 
-All differences are other - run. Weights and activations are compared where both models have them in one shape.
+All differences are other - run. Weights and activations are compared where both models have them in the same shape.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from clearformer.lens.inputs import Inputs, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Transformer
 
-MOST_NAMED = 3  # of parts and of points, beside the table
+MOST_NAMED = 3  # parts, and hook points, below the table
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Distance:
 
     Attributes:
         name: A part of the model, or a hook point.
-        norm: Of the first run's, |a|.
+        norm: The norm of the first run's numbers, |a|.
         change: |b - a|.
-        cosine: a . b / (|a| |b|); NaN where one of them is 0.
+        cosine: a . b / (|a| |b|); NaN if one of them is 0.
     """
 
     name: str
@@ -48,20 +48,20 @@ class Distance:
 
     @property
     def relative(self) -> float:
-        """|b - a| / |a|; NaN where a is 0."""
+        """|b - a| / |a|; NaN if a is 0."""
         return self.change / self.norm if self.norm else nan
 
 
 @dataclass(frozen=True)
 class TokenLoss:
-    """The loss of one token by both runs.
+    """The loss of one token in both runs.
 
     Attributes:
-        position: Where it is predicted.
-        token: What stands there.
-        target: What is predicted.
+        position: The position that predicts it.
+        token: The token at that position.
+        target: The token that is predicted.
         loss: -log p(target) of the first run, in nats.
-        other: Of the second.
+        other: The same for the second run.
     """
 
     position: int
@@ -81,11 +81,11 @@ class Differences(Shown):
     """Two runs on one text.
 
     Attributes:
-        loss: The first run's mean loss of the text, in nats; NaN of models that predict classes.
-        other: The second's.
-        losses: Of each token.
-        weights: By part of the model, all parameters of a part together; parts that both have in the same shapes.
-        activations: By hook point; those that both have in one shape.
+        loss: The first run's mean loss on the text, in nats; NaN for classifiers.
+        other: The second run's.
+        losses: The losses of each token.
+        weights: By part of the model, all parameters of a part together, for parts with the same shapes in both.
+        activations: By hook point, for activations with the same shape in both.
         apart: Parameters that one of them lacks, or has in another shape.
     """
 
@@ -147,8 +147,8 @@ def differences(run: Run, other: Run, text: Text | Inputs, output: Text | None =
     Args:
         run: A run.
         other: Another, with the same tokeniser.
-        text: A string or ids, or what `read` made of them.
-        output: What an encoder-decoder writes; the first run's translation, where not given.
+        text: A string or ids, or the result of `read`.
+        output: What an encoder-decoder writes; by default the first run's translation.
 
     Raises:
         UserError: the tokenisers differ, or the text cannot be read; see `lens.read`.
@@ -173,7 +173,7 @@ def differences(run: Run, other: Run, text: Text | Inputs, output: Text | None =
 
 
 def token_losses(inputs: Inputs, logits: Tensor, other: Tensor) -> list[TokenLoss]:
-    """The loss of each token that the text tells, by both models."""
+    """Return both models' loss of each token whose target is in the text."""
     targets = torch.tensor([IGNORED if each is None else each for each in inputs.predicted])
     one, another = (
         F.cross_entropy(each[0].cpu(), targets, ignore_index=IGNORED, reduction="none").tolist()
@@ -188,7 +188,7 @@ def token_losses(inputs: Inputs, logits: Tensor, other: Tensor) -> list[TokenLos
 
 
 def weight_distances(model: Transformer, other: Transformer) -> tuple[list[Distance], list[str]]:
-    """How far apart the weights are by part of the model, and the parameters that cannot be compared."""
+    """Return how far apart the weights are by part of the model, and the parameters that cannot be compared."""
     ours, theirs = (dict(each.named_parameters()) for each in (model, other))
     one, another = ({name: weight.shape for name, weight in each.items()} for each in (ours, theirs))
     apart = [name for name in one | another if one.get(name) != another.get(name)]
@@ -201,12 +201,12 @@ def weight_distances(model: Transformer, other: Transformer) -> tuple[list[Dista
 
 
 def _plain(values: Tensor) -> Tensor:
-    """The numbers of a tensor in a row, in float64."""
+    """Return the numbers of a tensor as a vector in float64."""
     return values.detach().flatten().double().cpu()
 
 
 def activation_distances(cache: ActivationCache, other: ActivationCache) -> list[Distance]:
-    """How far apart the activations are, by hook point."""
+    """Return how far apart the activations are, by hook point."""
     return [
         distance(name, [(_plain(one), _plain(other[name]))])
         for name, one in cache.items()
@@ -215,7 +215,7 @@ def activation_distances(cache: ActivationCache, other: ActivationCache) -> list
 
 
 def distance(name: str, pairs: list[tuple[Tensor, Tensor]]) -> Distance:
-    """The distance of some vectors, each two one behind the other."""
+    """Return the distance of some pairs of vectors, each side taken as one long vector."""
     norm = sqrt(sum(a.square().sum().item() for a, _ in pairs))
     other = sqrt(sum(b.square().sum().item() for _, b in pairs))
     change = sqrt(sum((b - a).square().sum().item() for a, b in pairs))

@@ -1,17 +1,16 @@
-"""Heads of two models, matched by what they do on the same tokens.
+"""Heads of two models, matched by their behaviour on the same tokens.
 
     found = lens.match_heads(run, other, texts)
-    found.matches[0]        a head of the one, the most alike head of the other that is its own, and how alike they are
+    found.matches[0]        a head of the first model, its match in the other, and their similarity
 
     pattern     the correlation of the two patterns, over all pairs of positions where a query may read a key
     output      linear CKA (Kornblith et al. 2019) of what the two heads write into their residual streams, text by
-                text: the cosine of their centred matrices of token similarities, which no rotation of a basis alters
+                text: the cosine of their centred matrices of token similarities, invariant to rotations of the basis
 
-Each head is given to at most one other, so that the sum over all pairs is as large as it can be
-(`linear_sum_assignment` of scipy). Only heads of one kind are compared: of decoders or encoders, and of
-cross-attention.
+The matching is one to one and maximises the sum of similarities (`linear_sum_assignment` of scipy). Only heads of one
+kind are compared: self-attention of the same stack, or cross-attention.
 
-Shapes: H heads, T query positions, S key positions, N heads of a model, M of the other.
+Shapes: H heads, T query positions, S key positions, N heads of one model, M heads of the other.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,12 +40,12 @@ POINTS: dict[By, str] = {"pattern": "hook_pattern", "output": "hook_z"}
 
 @dataclass(frozen=True)
 class HeadMatch:
-    """A head of one model and the one of the other that it is matched with.
+    """A head of one model and its match in the other.
 
     Attributes:
-        head: `blocks.0.attn:3`, of the first.
-        other: Of the second.
-        similarity: At most 1, which is doing the same.
+        head: The first model's head, such as `blocks.0.attn:3`.
+        other: The second model's head.
+        similarity: At most 1, for identical behaviour.
     """
 
     head: str
@@ -56,16 +55,16 @@ class HeadMatch:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class HeadMatches(Shown):
-    """The heads of two models, matched.
+    """The matched heads of two models.
 
     Attributes:
-        by: What was compared: `pattern` or `output`.
-        matches: The most alike first.
-        unmatched: Heads of the first model for which the second has none left.
-        unmatched_others: Of the second, for which the first has none left.
-        heads: All of the first, in the order of the layers.
-        others: All of the second.
-        similarities: [N M] of every two; NaN where they are of different kinds.
+        by: The basis of the comparison: `pattern` or `output`.
+        matches: The pairs, most similar first.
+        unmatched: Heads of the first model without a match.
+        unmatched_others: Heads of the second model without a match.
+        heads: All heads of the first model, in the order of the layers.
+        others: All heads of the second.
+        similarities: [N M] of every pair; NaN if they are of different kinds.
     """
 
     by: By
@@ -103,14 +102,14 @@ class HeadMatches(Shown):
 
 
 def match_heads(run: Run, other: Run, texts: Text | Sequence[Text], *, by: By = "pattern") -> HeadMatches:
-    """Match the heads of two runs by what they do with the same tokens.
+    """Match the heads of two runs by their behaviour on the same tokens.
 
     Args:
         run: A run.
         other: Another, with the same tokeniser; it may have other layers, heads and sizes.
-        texts: What both read; more text, more certainty. Of encoder-decoders the sources, with the first run's
-            translations as what is written.
-        by: Whether patterns or outputs are compared.
+        texts: What both read; more text gives more certainty. For encoder-decoders the sources, with the first run's
+            translations as outputs.
+        by: Whether to compare patterns or outputs.
 
     Raises:
         UserError: the tokenisers differ, there is no text or no such comparison, or a kind of attention has no pattern.
@@ -137,10 +136,10 @@ def match_heads(run: Run, other: Run, texts: Text | Sequence[Text], *, by: By = 
 
 
 def matched(by: By, heads: list[str], others: list[str], similarities: Float[Tensor, "N M"]) -> HeadMatches:
-    """The pairs of which the sum of similarities is largest."""
+    """Return the one-to-one matching with the largest sum of similarities."""
     with needs_extra("metrics", "matching heads needs scipy"):
         from scipy.optimize import linear_sum_assignment
-    known = np.nan_to_num(similarities.numpy(), nan=-2.0)  # below all: kinds that differ are never a pair
+    known = np.nan_to_num(similarities.numpy(), nan=-2.0)  # below all others: different kinds never match
     pairs = zip(*linear_sum_assignment(known, maximize=True), strict=True)
     found = [(int(i), int(j)) for i, j in pairs if not isnan(similarities[i, j].item())]
     matches = [HeadMatch(heads[i], others[j], similarities[i, j].item()) for i, j in found]
@@ -157,14 +156,14 @@ def matched(by: By, heads: list[str], others: list[str], similarities: Float[Ten
     )
 
 
-# --- what heads do ----------------------------------------------------------------------------------------
+# --- behaviour of heads -----------------------------------------------------------------------------------
 
 
 def head_names(model: Transformer, by: By) -> list[tuple[str, int]]:
-    """Each head by its layer's path and its number.
+    """Return each head by its layer's path and its number.
 
     Raises:
-        UserError: the kind of attention has none of what is compared.
+        UserError: the kind of attention lacks what is compared.
     """
     end = f"attn.{POINTS[by]}"
     paths = [name.rpartition(".")[0] for name in hook_points(model) if name.endswith(end)]
@@ -175,12 +174,12 @@ def head_names(model: Transformer, by: By) -> list[tuple[str, int]]:
 
 
 def kind_of(path: str) -> str:
-    """The kind of heads that a layer's path leads to: those of a stack, or of cross-attention."""
+    """Return the kind of the heads at a path: cross-attention, or the name of their stack of blocks."""
     return "cross_attn" if path.endswith("cross_attn") else path.partition(".")[0]
 
 
 def features(inputs: Inputs, by: By) -> dict[str, Float[Tensor, "N F"]]:
-    """A row of numbers for each head, of what it does with a text; by kind of heads, in the order of the layers."""
+    """Return a row of numbers for each head's behaviour on a text, by kind of heads, in the order of the layers."""
     model = inputs.model
     with quiet(model):
         _, cache = model.run_with_cache(*inputs.arguments, names=f"*attn.{POINTS[by]}")
@@ -197,14 +196,14 @@ def features(inputs: Inputs, by: By) -> dict[str, Float[Tensor, "N F"]]:
 
 
 def patterns_of(model: Transformer, path: str, pattern: Float[Tensor, "1 H T S"]) -> Float[Tensor, "H F"]:
-    """The patterns of a layer's heads, where a query may read a key."""
+    """Return the patterns of a layer's heads, where a query may read a key."""
     reads_all = isinstance(model, Encoder) or path.startswith("encoder_") or path.endswith("cross_attn")
     may = torch.ones_like(pattern[0, 0], dtype=torch.bool)
     return pattern[0][:, may if reads_all else may.tril()]
 
 
 def similarities_of_tokens(layer: nn.Module, z: Float[Tensor, "1 T H Dh"]) -> Float[Tensor, "H F"]:
-    """The products of the centred vectors that each head writes at every two positions."""
+    """Return the products of the centred vectors that each head writes at every two positions."""
     written = z[0].transpose(0, 1)  # [H T Dh]
     if isinstance(layer, ProjectedHeads) and isinstance(layer.W_O, nn.Linear):
         outputs = layer.W_O.weight.detach().unflatten(1, (layer.n_heads, -1))  # [D H Dh]
@@ -214,7 +213,7 @@ def similarities_of_tokens(layer: nn.Module, z: Float[Tensor, "1 T H Dh"]) -> Fl
 
 
 class Sums:
-    """The sums that correlations of all pairs of heads are made of, text by text."""
+    """The sums for the correlations of all pairs of heads, accumulated text by text."""
 
     def __init__(self, n: int, m: int) -> None:
         self.products = torch.full((n, m), float("nan"), dtype=torch.float64)
@@ -229,7 +228,7 @@ class Sums:
         other: Float[Tensor, "M F"],
         centred: bool,
     ) -> None:
-        """Add a text's rows of numbers; each text has its own mean."""
+        """Add a text's rows; if `centred`, each text has its own mean subtracted."""
         if centred:
             one, other = one - one.mean(1, keepdim=True), other - other.mean(1, keepdim=True)
         at = np.ix_(list(rows), list(columns))
@@ -238,7 +237,7 @@ class Sums:
         self.other_squares[at] += other.square().sum(1)
 
     def similarities(self) -> Float[Tensor, "N M"]:
-        """Each pair's correlation; 0 where a head does nothing at all, NaN where the two were never compared."""
+        """Return each pair's correlation; 0 if a head does nothing at all, NaN if the two were never compared."""
         size = (self.squares * self.other_squares).sqrt()
         found = torch.where(size > 0, self.products / size.clamp_min(torch.finfo(size.dtype).tiny), 0.0)
         return torch.where(self.products.isnan(), self.products, found).float()

@@ -1,4 +1,4 @@
-"""Two runs side by side: what they must have in common."""
+"""Requirements for comparing two runs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from clearformer.errors import UserError, count
 
 
 def check_one_tokenizer(run: Run, other: Run) -> None:
-    """Raise UserError where two runs cut texts into different tokens."""
+    """Raise UserError if two runs have different tokenisers."""
     check_run(run)
     check_run(other)
     one, another = run.tokenizer, other.tokenizer
@@ -23,7 +23,7 @@ def check_one_tokenizer(run: Run, other: Run) -> None:
 
 
 def texts_of(texts: Text | Sequence[Text]) -> list[Text]:
-    """One text, be it a string or ids, or several, as a list.
+    """Return one text (a string or ids), or several, as a list.
 
     Raises:
         UserError: there is none.

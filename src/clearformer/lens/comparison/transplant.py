@@ -1,12 +1,12 @@
-"""A head of one run in the place of a head of another, and the loss that it costs.
+"""A head of one run put in place of a head of another, and the loss that this costs.
 
     found = lens.transplant(run, other, layer=1, head=3)          into the same place of `run`
     found.cost                                                    nats on the run's held-out text
-    found.model                                                   the copy; the runs stay as they are
+    found.model                                                   the copy; the runs stay unchanged
 
-What moves is what belongs to one head alone: its slices of W_Q, W_K, W_V and W_O, and of their biases but that of W_O,
-which all heads share; so are norms of queries and keys, which stay. What the head reads and writes are vectors of the
-other model's residual stream, in its basis: between runs of different seeds a head seldom does what it did before.
+Only what belongs to one head moves: its slices of W_Q, W_K, W_V and W_O, and of the biases of W_Q, W_K and W_V. The
+bias of W_O and the norms of queries and keys are shared by all heads and stay. The moved head still reads and writes in
+the basis of the other model's residual stream: between runs of different seeds it seldom does what it did before.
 """
 
 from collections.abc import Sequence
@@ -35,14 +35,14 @@ KINDS: tuple[Which, ...] = ("attn", "cross_attn", "encoder")
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Transplant(Shown):
-    """A copy of a model with a head of another.
+    """A copy of a model with a head of another model.
 
     Attributes:
-        head: Where it comes from: `blocks.1.attn:3`.
-        into: Where it is put.
-        measured_on: What the losses are of.
-        before: The loss of the model as it is, in nats per token.
-        after: That of the copy.
+        head: The head that was moved: `blocks.1.attn:3`.
+        into: The head that it replaced.
+        measured_on: The data of the losses.
+        before: The loss of the original model, in nats per token.
+        after: The loss of the copy.
         cost: after - before.
         model: The copy.
     """
@@ -81,20 +81,20 @@ def transplant(
     attention: Which = "attn",
     texts: Text | Sequence[Text] | None = None,
 ) -> Transplant:
-    """Put a head of one run in the place of a head of another, on a copy, and measure what that costs.
+    """Put a head of one run in place of a head of another, on a copy, and measure the cost in loss.
 
     Args:
-        run_to: The run whose copy is given a head.
-        run_from: Where the head comes from: as wide a model, with heads of the same size.
-        layer: The head's in `run_from`; negative ones count from the last.
+        run_to: The run whose copy receives the head.
+        run_from: The run that it comes from: a model of the same width, with heads of the same size.
+        layer: The head's layer in `run_from`; negative ones count from the last.
         head: Its number in that layer.
-        into: The layer and head of `run_to` in whose place it comes; the same, where not given.
-        attention: `attn`, or of an encoder-decoder also its `cross_attn`, or its `encoder`'s.
-        texts: What the loss is measured on, in place of the held-out split of `run_to`.
+        into: The layer and head of `run_to` to replace; by default the same.
+        attention: `attn`; for an encoder-decoder also `cross_attn`, or `encoder` for its encoder.
+        texts: The texts to measure the loss on, in place of the held-out split of `run_to`.
 
     Raises:
-        UserError: there is no such head; the models' sizes differ; or several heads share their keys and values.
-        RunError: no texts are given, and the run has no held-out split or data that are known.
+        UserError: there is no such head, the models' sizes differ, or several heads share their keys and values.
+        RunError: no texts are given, and the run has no held-out split or its data are unknown.
         DataError: the run's data cannot be read, or have changed.
     """
     check_run(run_to)
@@ -112,7 +112,7 @@ def transplant(
 
 
 def checked_place(into: Any) -> tuple[int, int]:
-    """A layer and a head.
+    """Return a layer and a head after checking them.
 
     Raises:
         UserError: it is something else.
@@ -123,7 +123,7 @@ def checked_place(into: Any) -> tuple[int, int]:
 
 
 def find_head(model: Transformer, layer: int, head: int, attention: Which) -> tuple[str, int]:
-    """The path of a head's layer and its number in it, counted from 0.
+    """Return the path of a head's attention module, and its number there from 0.
 
     Raises:
         UserError: there is no such head, or it has no matrices of its own.
@@ -160,10 +160,10 @@ def _counted(what: str, given: Any, n: int) -> int:
 def copy_with_head(
     model: Transformer, path: str, head: int, other: Transformer, other_path: str, other_head: int
 ) -> Transformer:
-    """A copy of a model whose head has the matrices of another model's.
+    """Return a copy of a model in which a head has the matrices of another model's head.
 
     Raises:
-        UserError: the matrices have other shapes, or one model has some that the other lacks.
+        UserError: the matrices differ in shape, or one model has some that the other lacks.
     """
     copy = deepcopy(model)
     target, source = copy.get_submodule(path), other.get_submodule(other_path)
@@ -184,7 +184,7 @@ def copy_with_head(
 
 
 def slices_of(layer: ProjectedHeads, head: int) -> dict[str, torch.Tensor]:
-    """The slices of a layer's matrices and biases that belong to one head alone, as views."""
+    """Return the slices of a layer's matrices and biases that belong to one head alone, as views."""
     found = {}
     for name in ("W_Q", "W_K", "W_V"):
         matrix = getattr(layer, name)
@@ -198,7 +198,7 @@ def slices_of(layer: ProjectedHeads, head: int) -> dict[str, torch.Tensor]:
 
 
 def measured(run: Run, model: Transformer, texts: Text | Sequence[Text] | None) -> float:
-    """A model's loss on the run's held-out split or on some texts, in nats per token.
+    """Return a model's loss on the run's held-out split or on some texts, in nats per token.
 
     Raises:
         UserError: a text has no loss, or there is nothing to measure on.

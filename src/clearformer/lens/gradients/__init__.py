@@ -1,4 +1,4 @@
-"""Gradients of a prediction or a loss: what they say of the input, of each matrix and of the training between."""
+"""Gradients of a prediction or a loss, traced to the input, to each matrix, and to the training between checkpoints."""
 
 from clearformer.lens.gradients.input_attribution import (
     InputAttribution,

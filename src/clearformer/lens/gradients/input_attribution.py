@@ -1,12 +1,12 @@
 """Input attribution: how much each token of the text matters to a prediction.
 
-    lens.gradient_x_input(run, text, target=" Paris")       x . d measure / d x, x the token's embedding
-    lens.integrated_gradients(run, text, target=" Paris")   the same all the way from a baseline, with its sum
-    lens.occlusion(run, text, target=" Paris")              the measure less that of the text without the token
+    lens.gradient_x_input(run, text, target=" Paris")       x . d metric / d x, x the token's embedding
+    lens.integrated_gradients(run, text, target=" Paris")   its integral from a baseline, with the error of the sum
+    lens.occlusion(run, text, target=" Paris")              the metric less that of the text without the token
 
-The first is the slope at one point, and 0 where the prediction is saturated; the second spreads the whole
-difference from a baseline over the tokens, and depends on the baseline (Sundararajan et al. 2017); the third is an
-intervention, one token at a time (Zeiler and Fergus 2014).
+The first is the slope at one point, and 0 where the prediction is saturated. The second spreads the whole difference
+from a baseline over the tokens, and depends on the baseline (Sundararajan et al. 2017). The third is an intervention,
+one token at a time (Zeiler and Fergus 2014).
 
 Shapes: T tokens, S tokens of an encoder-decoder's source, D d_model, N steps.
 """
@@ -29,24 +29,24 @@ from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import EncoderDecoder, Transformer
 
-ROUGH = 0.05  # of the difference; where the sum misses more of it, that is said
-TOKENS_AT_ONCE = 8192  # of a batch whose rows are one text, each a little different
+ROUGH = 0.05  # of the difference; if the sum misses more than this, a note advises more steps
+TOKENS_AT_ONCE = 8192  # in a batch whose rows are variants of one text
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class InputAttribution(Shown):
-    """The contribution of each token to a measure.
+    """The contribution of each token to a metric.
 
     Attributes:
-        method: By which it was found.
-        labels: The text's tokens; of an encoder-decoder those of its output.
-        values: [T] one number for each of them.
-        source_labels: An encoder-decoder's source; none in the other families.
-        source_values: [S] one number for each of them.
-        measure: Of the whole text.
-        baseline: Of the baseline, for integrated gradients.
-        error: By how much the values' sum misses measure - baseline, for integrated gradients.
-        metric: Which measure that is, in words.
+        method: The method's name.
+        labels: The text's tokens; for an encoder-decoder, those of its output.
+        values: [T] the contribution of each.
+        source_labels: The tokens of an encoder-decoder's source; empty in the other families.
+        source_values: [S] the contribution of each.
+        measure: The metric of the whole text.
+        baseline: The metric of the baseline, for integrated gradients.
+        error: The values' sum less (measure - baseline), for integrated gradients.
+        metric: The name of the metric.
     """
 
     method: str
@@ -84,7 +84,7 @@ class InputAttribution(Shown):
         axes.set_xlabel(self.method)
 
     def _all(self) -> list[tuple[str, float]]:
-        """Every token and its value, the source's first."""
+        """Return every token and its value, the source's first."""
         names = [f"source: {label}" for label in self.source_labels] + self.labels
         return list(zip(names, [*self.source_values.tolist(), *self.values.tolist()], strict=True))
 
@@ -99,16 +99,16 @@ def gradient_x_input(
     output: Text | None = None,
     metric: Metric | None = None,
 ) -> InputAttribution:
-    """The product of each token's embedding with its gradient, summed over the dimensions.
+    """Return the product of each token's embedding with its gradient, summed over the dimensions.
 
     Args:
-        subject: A run, or a model by itself.
-        text: A string or ids, or what `read` made of them.
-        target: A token or class whose logit is measured; where not given, the likeliest one.
-        foil: Another, whose logit is taken away.
-        position: Where it is predicted.
+        subject: A run, or a bare model.
+        text: A string or ids, or the result of `read`.
+        target: A token or class whose logit is measured; by default the likeliest one.
+        foil: Another, whose logit is subtracted.
+        position: The position that predicts it.
         output: What an encoder-decoder writes.
-        metric: Of the output, in place of the logits; see `causal.metrics`.
+        metric: A function of the output, in place of the logits; see `causal.metrics`.
 
     Raises:
         UserError: there is no such token, class or position.
@@ -131,18 +131,18 @@ def integrated_gradients(
     baseline: str | int | None = None,
     steps: int = 32,
 ) -> InputAttribution:
-    """The gradients' mean along the straight way from a baseline to the text, times the difference of embeddings.
+    """Return the mean gradient on the straight line from a baseline to the text, times the difference of embeddings.
 
-    The integral is by Gauss and Legendre's rule. Where the model is smooth on the way, the error falls fast with the
-    steps. The other arguments are those of `gradient_x_input`.
+    The integral is by Gauss-Legendre quadrature; where the model is smooth on the line, the error falls fast with the
+    number of steps. The other arguments are those of `gradient_x_input`.
 
     Args:
-        baseline: A token that stands at every position of the baseline; where not given, each embedding is the mean of
-            the vocabulary's. (Not 0: a norm makes of the way from there a jump at its beginning.)
-        steps: Points on the way at which the gradient is taken.
+        baseline: A token to put at every position of the baseline; by default each embedding is the mean of the
+            vocabulary's. (Not 0: a norm makes the line from there jump at its start.)
+        steps: The number of points on the line at which the gradient is taken.
 
     Raises:
-        UserError: there is no such token, class or position, or no step.
+        UserError: there is no such token, class or position, or `steps` is less than 1.
     """
     if steps < 1:
         raise UserError(f"steps: at least 1 point on the way; got {steps}")
@@ -176,17 +176,17 @@ def occlusion(
     metric: Metric | None = None,
     by: str | int | None = None,
 ) -> InputAttribution:
-    """The measure less that of the same text with one token replaced, or dropped as if it did not stand there.
+    """Return the metric less that of the same text with one token replaced, or dropped as if it were absent.
 
-    A token that is dropped is marked as padding: nobody reads it, and those behind it move one position back. The
-    predicting position dropped predicts nothing: its own value is NaN. The other arguments are those of
+    A dropped token is masked as padding: no position attends to it, and later tokens move one position back. The
+    predicting position predicts nothing when it is dropped: its own value is NaN. The other arguments are those of
     `gradient_x_input`.
 
     Args:
-        by: A token to put in its place; where not given, it is dropped.
+        by: A token to put in its place; by default it is dropped.
 
     Raises:
-        UserError: there is no such token, class or position, or a text of one token would have none left.
+        UserError: there is no such token, class or position, or the only token of a text would be dropped.
     """
     inputs, metric = _read(subject, text, target, foil, position, output, metric)
     measure = _measure(inputs, metric)
@@ -204,7 +204,7 @@ def occlusion(
 
 
 def _embeddings(model: Transformer) -> list[str]:
-    """The hook points of the tokens' vectors, in the order of the model's arguments."""
+    """Return the hook points of the tokens' vectors, in the order of the model's arguments."""
     return (
         ["hook_encoder_embed", "hook_decoder_embed"] if isinstance(model, EncoderDecoder) else ["hook_embed"]
     )
@@ -219,7 +219,7 @@ def _baseline(inputs: Inputs, ends: dict[str, Tensor], token: str | int | None) 
     with quiet(model):
         mean = model.token_vectors(everything).mean(1, keepdim=True)
         own = map(model.token_vectors, inputs.arguments)
-        # In place of the token's vector alone: what else is there, such as that of its text, stays.
+        # Only the token's vector is replaced: other parts of the embedding, such as the token type, stay.
         return {name: end + (mean - vectors) for (name, end), vectors in zip(ends.items(), own, strict=True)}
 
 
@@ -248,7 +248,7 @@ def _between(start: Tensor, end: Tensor, at: Float[Tensor, " N"]) -> Float[Tenso
 
 
 def _output_of(inputs: Inputs, names: list[str], vectors: list[Tensor]) -> Tensor:
-    """The model's output of embeddings in place of those of the tokens, a row each."""
+    """Return the model's output, one row for each row of embeddings put in place of the tokens'."""
     rows = tuple(each.expand(len(vectors[0]), -1) for each in inputs.arguments)
     hooks = {name: _put(each) for name, each in zip(names, vectors, strict=True)}
     with inputs.model.hooked(hooks):
@@ -262,11 +262,11 @@ def _put(vectors: Tensor) -> HookFn:
     return put
 
 
-# --- texts with one token less --------------------------------------------------------------------------------
+# --- variants of a text ---------------------------------------------------------------------------------------
 
 
 def _replaced(inputs: Inputs, token: int) -> list[Arguments]:
-    """For each of the model's texts a batch, in whose row i token i is replaced."""
+    """Return a batch for each of the model's texts; in row i of it, token i is replaced."""
     batches = []
     for which, own in enumerate(inputs.arguments):
         rows = [each.repeat(own.shape[1], 1) for each in inputs.arguments]
@@ -276,7 +276,7 @@ def _replaced(inputs: Inputs, token: int) -> list[Arguments]:
 
 
 def _dropped(inputs: Inputs) -> list[Arguments]:
-    """For each of the model's texts a batch, in whose row i token i is padding."""
+    """Return a batch for each of the model's texts; in row i of it, token i is masked as padding."""
     batches = []
     for which, own in enumerate(inputs.arguments):
         n = own.shape[1]
@@ -317,7 +317,7 @@ def _read(
 
 
 def _token(inputs: Inputs, name: str, given: str | int) -> int:
-    """A token of the text, also where the output is of classes."""
+    """Return the id of a token, for classifiers as well."""
     return replace(inputs, class_names=()).output(name, given)
 
 

@@ -1,15 +1,15 @@
-"""The loss-change ledger: which part of a model paid for the fall of the loss between two checkpoints.
+"""The loss-change ledger: which parts of a model caused the change of the loss between two checkpoints.
 
     found = lens.loss_changes(cf.load("NAME", 500), cf.load("NAME", 1000), text)
-    found.largest(5)     the heads, networks and embeddings that lowered the loss most
-    found.residue        what the sum of all parts misses
+    found.largest(5)     the heads, networks and embeddings that changed the loss most
+    found.residue        the part of the change that their sum does not cover
 
-L(after) - L(before) is the integral of gradient . d theta along any way between the two; here along the straight one,
-so that the part of a parameter is its difference times its mean gradient on the way (loss change allocation, Lan et al.
-2019, who go along the training's own steps). In each of the way's pieces the mean is by Simpson's rule,
-which for such an integral is their Runge-Kutta method of fourth order: finer pieces leave a smaller residue.
+L(after) - L(before) is the integral of gradient . d theta along any path between the two. Here the path is straight, so
+that a parameter's share is its difference times its mean gradient on the path (loss change allocation, Lan et al. 2019,
+who follow the training's own steps). On each piece of the path the mean is taken by Simpson's rule, which for such an
+integral equals their fourth-order Runge-Kutta method: more pieces leave a smaller residue.
 
-The straight way is a convention: training went another. A part that is positive raised the loss.
+The straight path is a convention: training took another. A positive share raised the loss.
 
 Shapes: D d_model, H heads, Dh head size.
 """
@@ -41,18 +41,18 @@ from clearformer.training.store.folder import RunFolder
 NOTHING: Mapping[int, Any] = MappingProxyType({})
 
 OnStep = Callable[[int, int], None]
-"""Receives how much is done, and how much there is to do."""
+"""Receives the number of completed gradients or steps, and the total."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """The change of the loss that one part of a model made.
+    """The share of one part of a model in the change of the loss.
 
     Attributes:
         name: The part's path in the model: `blocks.0.attn`, `blocks.0.mlp`, `embed`, a norm.
-        head: Of attention, a head's own weights.
-        kv_head: Of attention with fewer key/value heads, the keys' and values' weights that several heads share.
-        value: Change of the loss in nats.
+        head: The number of the head whose own weights these are, in attention.
+        kv_head: In attention with fewer key/value heads, the number of the one whose weights several heads share.
+        value: The change of the loss, in nats.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Part:
 
     @property
     def label(self) -> str:
-        """Its name and head in a few words."""
+        """The name and head in a few words."""
         if self.kv_head is not None:
             return f"{self.name}, keys and values {self.kv_head}"
         return self.name if self.head is None else f"{self.name}:{self.head}"
@@ -70,15 +70,15 @@ class Part:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class LossChanges(Shown):
-    """The change of the loss on a text between two sets of weights, part by part.
+    """The change of the loss on a text between two sets of weights, by part of the model.
 
     Attributes:
         before: The loss with the first weights, in nats.
-        after: With the second.
-        parts: What each part of the model changed it by.
-        sum: Of all parts.
-        residue: (after - before) - sum: what the finite number of pieces leaves out.
-        pieces: How finely the way was cut.
+        after: The loss with the second.
+        parts: The share of each part of the model.
+        sum: The sum of all shares.
+        residue: (after - before) - sum, the error of the quadrature.
+        pieces: The number of pieces of the path.
     """
 
     before: float
@@ -89,7 +89,7 @@ class LossChanges(Shown):
     pieces: int
 
     def largest(self, n: int = 10) -> list[Part]:
-        """The parts that changed the loss most, in either direction."""
+        """Return the parts that changed the loss most, in either direction."""
         return sorted(self.parts, key=lambda part: -abs(part.value))[:n]
 
     def caption(self) -> str:
@@ -123,19 +123,19 @@ def loss_changes(
     pieces: int = 8,
     on_step: OnStep = lambda *_: None,
 ) -> LossChanges:
-    """Allot the change of a text's loss between two checkpoints to the parts of the model.
+    """Attribute the change of a text's loss between two checkpoints to the parts of the model.
 
     Args:
-        before: A run, or a model by itself: the earlier checkpoint.
+        before: A run, or a bare model: the earlier checkpoint.
         after: The later one, of the same configuration.
-        text: A string or ids, or what `read` made of them.
-        output: What an encoder-decoder writes; where not given, the later checkpoint's own translation.
-        metric: Of the output, in place of the mean loss of what the text's positions predict.
-        pieces: How many pieces the way is cut into; each takes two gradients.
-        on_step: Called after each gradient with how many are done, and how many there are.
+        text: A string or ids, or the result of `read`.
+        output: What an encoder-decoder writes; by default the later checkpoint's own translation.
+        metric: A function of the output, in place of the mean loss of the text's targets.
+        pieces: The number of pieces of the path; each takes two gradients.
+        on_step: Called after each gradient with the number done and the total.
 
     Raises:
-        UserError: the models are not of one configuration, the text has no loss, or there is no piece.
+        UserError: the models differ in configuration, the text has no loss, or `pieces` is less than 1.
     """
     if pieces < 1:
         raise UserError(f"pieces: at least 1 piece of the way; got {pieces}")
@@ -168,28 +168,28 @@ def loss_changes_since(
     opened: Mapping[int, Run] = NOTHING,
     on_step: OnStep = lambda *_: None,
 ) -> LossChanges:
-    """`loss_changes` between two steps of a run.
+    """Return `loss_changes` between two steps of a run.
 
     Args:
-        run: Kept in a folder; where it keeps no weights of a step, its training is made again, as `replay` does.
+        run: A run in a directory. A step whose weights are not kept is trained again, as `replay` does.
         text: A string or ids.
-        since: The earlier step; that of the first checkpoint that is kept, where not given.
-        until: The later one; that of the opened run, where not given.
-        output: What an encoder-decoder writes; where not given, the later step's own translation.
+        since: The earlier step; by default that of the first kept checkpoint.
+        until: The later one; by default that of the opened run.
+        output: What an encoder-decoder writes; by default the later step's own translation.
         masked: Positions at which an encoder reads [MASK].
-        target: Of a model that predicts classes, the class whose loss is meant; where not given, the one that the later
-            step finds likeliest.
-        pieces: How many pieces the way is cut into.
-        opened: The run at some steps, such as those that were replayed: they are not made again.
-        on_step: Called after each step that is made again, and then after each gradient, with how many are done, and
-            how many there are.
+        target: For a classifier, the class whose loss is meant; by default the one that the later step finds
+            likeliest.
+        pieces: The number of pieces of the path.
+        opened: The run at some steps, such as replayed ones, which are then not trained again.
+        on_step: Called after each repeated training step, and then after each gradient, with the number done and
+            the total.
 
     Raises:
-        RunError: the run is kept in no folder, or a step cannot be made again; see `replay`.
+        RunError: the run has no directory, or a step cannot be trained again; see `replay`.
         CheckpointError: its weights are damaged.
-        DataError: a step is to be made again, and its data cannot be read or have changed.
-        UserError: see `loss_changes`; the run has not taken so many steps, or a target is given to a model that
-            predicts no classes.
+        DataError: a step has to be trained again, and its data cannot be read or have changed.
+        UserError: see `loss_changes`; or the run has not taken so many steps, or a target is given to a model that is
+            not a classifier.
     """
     check_run(run, "folder")
     folder: RunFolder = run.folder  # type: ignore[attr-defined]
@@ -207,7 +207,7 @@ def loss_changes_since(
 
 
 def _at_step(folder: RunFolder, step: int, device: torch.device, on_step: OnStep) -> Loaded:
-    """The run at a step that it keeps; one that was trained in its folder also at any other."""
+    """Return the run at a kept step or, if it was trained in its directory, at any step."""
     try:
         folder.trained_on()
     except ClearformerError:
@@ -216,7 +216,7 @@ def _at_step(folder: RunFolder, step: int, device: torch.device, on_step: OnStep
 
 
 def class_loss(inputs: Inputs, target: str | int | None) -> Metric:
-    """The loss of a class, or of the likeliest one."""
+    """Return the loss of a class, by default of the likeliest one."""
     wanted = metric_of(inputs, target).target
     return lambda output: -log_softmax(output, dim=-1)[:, wanted]
 
@@ -224,7 +224,7 @@ def class_loss(inputs: Inputs, target: str | int | None) -> Metric:
 def parameter_changes(
     inputs: Inputs, after: Transformer, metric: Metric, pieces: int, on_step: OnStep = lambda *_: None
 ) -> dict[str, Tensor]:
-    """For each parameter, what each of its numbers changed the loss by: difference times mean gradient on the way."""
+    """Return for each number of each parameter its share of the change: difference times mean gradient on the path."""
     starts = {name: parameter.detach() for name, parameter in inputs.model.named_parameters()}
     ends = {name: parameter.detach().to(starts[name]) for name, parameter in after.named_parameters()}
     means = {name: torch.zeros_like(start, dtype=torch.float64) for name, start in starts.items()}
@@ -243,14 +243,14 @@ def parameter_changes(
 
 
 def simpson(pieces: int) -> Iterator[tuple[float, float]]:
-    """The points of [0, 1], and their weights, of Simpson's rule in each of some equal pieces."""
+    """Yield the points of [0, 1] and their weights for Simpson's rule on a number of equal pieces."""
     n = 2 * pieces
     for i in range(n + 1):
         yield i / n, (1 if i in (0, n) else 4 if i % 2 else 2) / (3 * n)
 
 
 def check_same_parameters(one: Transformer, other: Transformer) -> None:
-    """Raise UserError where two models have not the same parameters; the first that differs is named."""
+    """Raise UserError if two models differ in their parameters; the first difference is named."""
     shapes, others = (
         {name: list(parameter.shape) for name, parameter in model.named_parameters()}
         for model in (one, other)
@@ -272,7 +272,7 @@ def _loss(model: Transformer, inputs: Inputs, metric: Metric) -> float:
 
 
 def _parts(model: Transformer, name: str, changes: Tensor) -> Iterator[Part]:
-    """A parameter's changes, summed for each part of the model that it belongs to."""
+    """Yield the sums of a parameter's changes over the parts of the model that it belongs to."""
     path, matrix, _ = ("." + name).rsplit(".", 2) if name.count(".") else ("", name, "")
     owner = path.removeprefix(".")
     layer = model.get_submodule(owner) if owner else None
@@ -289,7 +289,7 @@ def _parts(model: Transformer, name: str, changes: Tensor) -> Iterator[Part]:
 
 
 def part_of(name: str) -> str:
-    """The path of the part that a parameter belongs to: an attention, a network, or the module that has it."""
+    """Return the path of a parameter's part: an attention, a network, or the module that owns it."""
     path = name.rpartition(".")[0]
     for end in (".attn", ".cross_attn", ".mlp"):
         if end in path:
@@ -298,7 +298,7 @@ def part_of(name: str) -> str:
 
 
 def _added_up(parts: list[Part]) -> list[Part]:
-    """One part for each place, in the order of the model."""
+    """Add up parts with the same name and head, in the order of the model."""
     totals: dict[tuple[str, int | None, int | None], float] = {}
     for part in parts:
         place = (part.name, part.head, part.kv_head)

@@ -2,12 +2,12 @@
 
     found = lens.weight_gradients(run, text)["blocks.0.mlp.W_in.weight"]
     found.matrix                 [O I], equal to autograd's
-    found.largest(5)             the positions that it comes from most
-    found.entry(3, 7)            [N] each position's part of one entry
+    found.largest(5)             the positions that contribute most to it
+    found.entry(3, 7)            [N] each position's contribution to one entry
 
-x is what the matrix is given at a position and delta the measure's gradient at what it makes of it: a position
-teaches a matrix the more, the larger both are. An embedding is a matrix too, whose x is 1 at the token's row; tied to
-the head it is used twice, and its gradient is the sum of both.
+x is the matrix's input at a position and delta the metric's gradient with respect to its output there: the larger both
+are, the more the position contributes. An embedding is a matrix too, whose x is 1 at the token's row; tied to the head
+it is used twice, and its gradient is the sum of both uses.
 
 Shapes: B batch, N positions of all uses, I inputs, O outputs.
 """
@@ -31,20 +31,20 @@ from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import EncoderDecoder, Transformer
 
-OF_ANOTHER_TEXT = ("cross_attn.W_K.weight", "cross_attn.W_V.weight")  # in a decoder, they read the source
+OF_ANOTHER_TEXT = ("cross_attn.W_K.weight", "cross_attn.W_V.weight")  # in a decoder, these read the source
 
 
 @dataclass(frozen=True)
 class Term:
-    """One position's part of a matrix' gradient, delta outer x.
+    """One position's term of a matrix's gradient, delta outer x.
 
     Attributes:
-        position: In its text.
-        label: The token that stands there.
+        position: The position in its text.
+        label: The token there.
         of_source: Whether the text is an encoder-decoder's source.
-        use: `product`, or `lookup` of an embedding.
-        size: |delta| |x|, its norm.
-        share: Its part of the whole gradient G, <delta outer x, G> / <G, G>; the shares of all terms sum to 1.
+        use: `product`, or `lookup` for an embedding.
+        size: |delta| |x|, the norm of the term.
+        share: Its share of the whole gradient G, <delta outer x, G> / <G, G>; the shares of all terms sum to 1.
     """
 
     position: int
@@ -56,7 +56,7 @@ class Term:
 
 
 class Use(NamedTuple):
-    """One use of a matrix: its inputs [N I] (of a lookup, the ids [N]), and the gradient of its outputs [N O]."""
+    """One use of a matrix: its inputs [N I] (for a lookup, the ids [N]), and the gradient of its outputs [N O]."""
 
     kind: str
     given: Tensor
@@ -70,20 +70,20 @@ class Use(NamedTuple):
         return norms if self.kind == "lookup" else norms * self.given.norm(dim=1)
 
     def add_to(self, matrix: Tensor) -> None:
-        """Add the sum of its terms to a matrix."""
+        """Add the sum of the terms to a matrix."""
         if self.kind == "lookup":
             matrix.index_add_(0, self.given, self.delta)
         else:
             matrix.add_(self.delta.T @ self.given)
 
     def products(self, matrix: Tensor) -> Float[Tensor, " N"]:
-        """The inner product of each position's term with a matrix."""
+        """Return the inner product of each position's term with a matrix."""
         if self.kind == "lookup":
             return (self.delta * matrix[self.given]).sum(1)
         return ((self.delta @ matrix) * self.given).sum(1)
 
     def entry(self, row: int, column: int) -> Float[Tensor, " N"]:
-        """Each position's part of one entry of the matrix."""
+        """Return each position's contribution to one entry of the matrix."""
         if self.kind == "lookup":
             return self.delta[:, column] * (self.given == row)
         return self.delta[:, row] * self.given[:, column]
@@ -91,13 +91,13 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class MatrixGradient(Shown):
-    """The gradient of a measure by one matrix, as a sum over the positions at which it is used.
+    """The gradient of a metric with respect to a matrix, as a sum over the positions that use it.
 
     Attributes:
-        name: The matrix' in `model.state_dict()`.
-        matrix: [O I] the gradient, made of its terms.
-        terms: One for each use and position, in their order.
-        uses: What they are made of.
+        name: The matrix's name in `model.state_dict()`.
+        matrix: [O I] the gradient, the sum of the terms.
+        terms: One for each use and position, in order.
+        uses: The uses of the matrix, which the terms are made from.
     """
 
     name: str
@@ -106,11 +106,11 @@ class MatrixGradient(Shown):
     uses: list[Use] = field(repr=False)
 
     def largest(self, n: int = 10) -> list[Term]:
-        """The terms that make up most of the gradient."""
+        """Return the terms with the largest shares of the gradient, in absolute value."""
         return sorted(self.terms, key=lambda term: -abs(term.share))[:n]
 
     def entry(self, row: int, column: int) -> Float[Tensor, " N"]:
-        """Each term's part of one entry of the gradient, in the order of `terms`.
+        """Return each term's contribution to one entry of the gradient, in the order of `terms`.
 
         Raises:
             UserError: the matrix has no such entry.
@@ -150,12 +150,12 @@ class MatrixGradient(Shown):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class WeightGradients(Shown):
-    """The gradients of a measure by several matrices; `found["embed.weight"]` is that of one.
+    """The gradients of a metric with respect to several matrices; `found["embed.weight"]` is one of them.
 
     Attributes:
-        measure: The loss, or the logit, that they are gradients of.
-        matrices: In the order of the model.
-        metric: What the measure is, in words.
+        measure: The value of the metric: a loss or a logit.
+        matrices: The gradients, in the order of the model.
+        metric: The name of the metric.
     """
 
     measure: float
@@ -166,10 +166,10 @@ class WeightGradients(Shown):
         return iter(self.matrices)
 
     def __getitem__(self, name: str) -> MatrixGradient:
-        """That of one matrix.
+        """Return the gradient of one matrix.
 
         Raises:
-            UserError: it is not among them (the nearest is named).
+            UserError: no such gradient was taken (the nearest is suggested).
         """
         by_name = {each.name: each for each in self.matrices}
         if name not in by_name:
@@ -218,17 +218,17 @@ def weight_gradients(
     output: Text | None = None,
     metric: Metric | None = None,
 ) -> "WeightGradients":
-    """The gradient of a loss by each matrix of a model, position by position; dropout is off.
+    """Return the gradient of a loss with respect to each matrix of a model, by position; dropout is off.
 
     Args:
-        subject: A run, or a model by itself.
-        text: A string or ids, or what `read` made of them.
-        names: Matrices by name or pattern (`blocks.*.mlp.*`); all, where none are given.
-        target: A token or class whose logit is measured; where not given, it is the text's mean loss.
-        foil: Another, whose logit is taken away.
-        position: Where it is predicted.
+        subject: A run, or a bare model.
+        text: A string or ids, or the result of `read`.
+        names: Matrices by name or pattern (`blocks.*.mlp.*`); by default all.
+        target: A token or class whose logit is measured; by default the text's mean loss is measured.
+        foil: Another, whose logit is subtracted.
+        position: The position that predicts it.
         output: What an encoder-decoder writes.
-        metric: Of the output, in place of these; see `causal.metrics`.
+        metric: A function of the output, in place of these; see `causal.metrics`.
 
     Raises:
         UserError: there is no such matrix, token, class or position, or the text has no loss.
@@ -244,10 +244,10 @@ def weight_gradients(
 
 
 def matrices_of(model: Transformer, names: str | Iterable[str] = "*") -> dict[str, Tensor]:
-    """The matrices and embeddings of a model whose names or patterns are given.
+    """Return the matrices and embeddings of a model that match some names or patterns.
 
     Raises:
-        UserError: there are none of that name (the nearest is named).
+        UserError: a name or pattern matches none (the nearest is suggested).
     """
     parts = (torch.nn.Linear, torch.nn.Embedding)
     known = {
@@ -265,7 +265,7 @@ def matrices_of(model: Transformer, names: str | Iterable[str] = "*") -> dict[st
 def uses_of(
     model: Transformer, arguments: tuple[Tensor, ...], metric: Metric, matrices: dict[str, Tensor]
 ) -> dict[str, list[Use]]:
-    """Every use of some matrices in reading one text or a batch, by the matrix' name."""
+    """Return every use of some matrices in one pass over a text or batch, by the matrix's name."""
     with quiet(model, grad=True), _Uses(matrices) as seen:
         measure = metric(model(*arguments)).sum()
     deltas = torch.autograd.grad(
@@ -280,9 +280,9 @@ def uses_of(
 
 
 class _Uses(TorchFunctionMode):
-    """While it is entered, what is done with some matrices is written down.
+    """Records the uses of some matrices while it is entered.
 
-    Not by hooks of modules: a head that is the embedding itself is no module.
+    Module hooks would miss a head that is tied to the embedding: it is no module.
     """
 
     def __init__(self, matrices: dict[str, Tensor]) -> None:
@@ -293,7 +293,7 @@ class _Uses(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func in (F.linear, F.embedding) and (name := self.names.get(id(args[1]))) is not None:
-            # A node of its own, whose gradient is this use's alone; also where the weights need none.
+            # A separate node, whose gradient belongs to this use alone; also made if the weights require no gradient.
             result = result.view_as(result) if result.requires_grad else result.detach().requires_grad_()
             kind = "product" if func is F.linear else "lookup"
             self.uses.append((name, kind, args[0].detach(), result))
@@ -301,7 +301,7 @@ class _Uses(TorchFunctionMode):
 
 
 def _of_source(model: Transformer, name: str, is_first: bool) -> bool:
-    """Whether a use is at the positions of an encoder-decoder's source; of the embedding, the first is."""
+    """Whether a use is at the positions of an encoder-decoder's source; the embedding's first use is."""
     if not isinstance(model, EncoderDecoder):
         return False
     return (
@@ -321,7 +321,7 @@ def _result(inputs: Inputs, name: str, uses: list[Use]) -> MatrixGradient:
 
 def _terms(inputs: Inputs, use: Use, shares: Tensor) -> list[Term]:
     labels = inputs.source_labels if use.of_source else inputs.labels
-    if len(use.delta) != len(labels):  # one vector of the whole text, as a classifier's
+    if len(use.delta) != len(labels):  # one vector for the whole text, as in a classifier
         labels = ["(text)"] * len(use.delta)
     values = zip(labels, use.sizes.tolist(), shares.tolist(), strict=True)
     return [

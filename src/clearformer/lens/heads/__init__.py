@@ -1,4 +1,4 @@
-"""Attention heads by what they do."""
+"""Attention heads, scored by what they do."""
 
 from clearformer.lens.heads.scores import (
     HeadHistory,

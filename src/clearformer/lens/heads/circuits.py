@@ -1,10 +1,10 @@
-"""A head's circuits, by the eigenvalues of what its weights make of two tokens (Elhage et al. 2021).
+"""A head's circuits, by the eigenvalues of the matrices that its weights form on pairs of tokens (Elhage et al. 2021).
 
-    copying      W_E W_V W_O W_U: an attended token makes itself likelier, where the eigenvalues are positive
-    matching     W_E W_Q W_K^T W_E^T: a token attends to itself
+    copying      W_E W_V W_O W_U: with positive eigenvalues, an attended token raises its own logit
+    matching     W_E W_Q W_K^T W_E^T: with positive eigenvalues, a token attends to itself
 
-They are those of the straight paths from the embedding and to the logits, with the gains of the norms on them. A norm's
-division by its scale, which differs from vector to vector, biases and positions are left out.
+They describe the direct paths from the embedding to the head and from the head to the logits, with the gains of the
+norms on them. Biases, positions and a norm's division by its scale, which differs between vectors, are left out.
 
 Shapes: V vocabulary, D d_model, H heads, K key/value heads, Dh head size.
 """
@@ -21,10 +21,10 @@ from clearformer.model.norms import LayerNormModule, RMSNormModule
 
 
 class Circuits:
-    """The matrices [V V] that a head's weights make of two tokens, by their eigenvalues.
+    """The matrices [V V] that a head's weights form on pairs of tokens, by their eigenvalues.
 
-    Each is a product A B with A [V Dh] and B [Dh V], and has the eigenvalues of B A [Dh Dh], the rest of them 0. So the
-    vocabulary enters by two products [D D] alone, which all heads share.
+    Each is a product A B with A [V Dh] and B [Dh V], whose nonzero eigenvalues are those of B A [Dh Dh]. The vocabulary
+    therefore enters only by two products [D D], which all heads share.
     """
 
     def __init__(self, model: Transformer) -> None:
@@ -38,7 +38,7 @@ class Circuits:
             self.unembeddings = unembeddings.detach().T @ embeddings
 
     def copying(self, name: str, head: int) -> float:
-        """W_E W_V W_O W_U: how an attended token changes each token's logit."""
+        """Score W_E W_V W_O W_U: how an attended token changes each token's logit."""
         if self.unembeddings is None or name.startswith("encoder_blocks"):
             return nan
         layer = self._layer(name)
@@ -50,7 +50,7 @@ class Circuits:
         return eigenvalue_score(written @ self.unembeddings @ read)
 
     def matching(self, name: str, head: int) -> float:
-        """W_E W_Q W_K^T W_E^T: how a token attends to each token, their positions aside."""
+        """Score W_E W_Q W_K^T W_E^T: how strongly a token attends to each token, ignoring positions."""
         layer = self._layer(name)
         if isinstance(layer, ProjectedHeads):
             queries = layer.W_Q.weight.detach().unflatten(0, (layer.n_heads, -1))[head]
@@ -70,7 +70,7 @@ class Circuits:
         return self.model.get_submodule(name.rpartition(".")[0])
 
     def _reading(self, name: str, of_queries: bool = False) -> Float[Tensor, "D D"]:
-        """The gains of the norms between an embedding and what a layer reads: keys and values, or queries."""
+        """Return the gains of the norms between an embedding and a layer's input to keys and values, or to queries."""
         path, _, kind = name.rpartition(".")[0].rpartition(".")
         crosses = kind == "cross_attn"
         stack = "encoder_" if crosses and not of_queries else stack_of(name)
@@ -83,30 +83,30 @@ class Circuits:
 
 
 def eigenvalue_score(matrix: Float[Tensor, "Dh Dh"]) -> float:
-    """Sum of Re(lambda) over sum of |lambda|: 1 where all eigenvalues are positive, NaN where all are 0."""
+    """Return sum of Re(lambda) over sum of |lambda|: 1 if all eigenvalues are positive, NaN if all are 0."""
     values = torch.linalg.eigvals(matrix.double())
     size = values.abs().sum().item()
     return values.real.sum().item() / size if size else nan
 
 
 def predicts_linearly(model: Transformer) -> bool:
-    """Whether logits are a linear function of the final norm's result (before a soft cap)."""
+    """Whether logits are a linear function of the final norm's output (before a soft cap)."""
     return model.config.n_classes is None and model.config.masked_head == "none"
 
 
 def stack_of(name: str) -> str:
-    """The prefix of the parts of the stack that a hook point is in: `encoder_`, `decoder_` or nothing."""
+    """Return the prefix of a hook point's stack: `encoder_`, `decoder_` or empty."""
     return name.partition("blocks.")[0]
 
 
 def matrix_of(layer: nn.Module, name: str, otherwise: Float[Tensor, "D D"]) -> Float[Tensor, "O I"]:
-    """A layer's matrix of a name; another, where it has none."""
+    """Return a layer's matrix by name, or `otherwise` if it has none."""
     part = getattr(layer, name, None)
     return part.weight.detach() if isinstance(part, nn.Linear) else otherwise
 
 
 def with_gain(norm: nn.Module, rows: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
-    """A norm's linear part: of LayerNorm the mean taken away, then the gain."""
+    """Apply a norm's linear part: for LayerNorm subtract the mean, then multiply by the gain."""
     if isinstance(norm, LayerNormModule):
         return (rows - rows.mean(-1, keepdim=True)) * norm.weight.detach()
     if isinstance(norm, RMSNormModule) and norm.weight is not None:

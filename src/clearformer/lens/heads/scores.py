@@ -1,22 +1,22 @@
-"""Attention heads by what they do, each by a definition.
+"""Attention heads, scored by what they do.
 
     found = lens.head_scores(run)
-    found.largest("induction")                   the heads that do it most
-    lens.head_scores_by_checkpoint(run)          one for every checkpoint that the run keeps
+    found.largest("induction")                   the heads with the highest score
+    lens.head_scores_by_checkpoint(run)          the scores at every checkpoint that the run keeps
 
-On random tokens said twice (Olsson et al. 2022), how much a head attends, on average,
+On random tokens repeated once (Olsson et al. 2022), how much a head attends, on average,
 
     previous     from each position to the one before
-    duplicate    from each repeated token to where it stood before
-    induction    from each repeated token to what stood behind it then, which comes next
+    duplicate    from each repeated token to its first occurrence
+    induction    from each repeated token to the token after its first occurrence, which comes next
 
-and, of the weights alone (Elhage et al. 2021), whether the eigenvalues of its circuits are positive, sum of Re(lambda)
+and from the weights alone (Elhage et al. 2021), whether the eigenvalues of its circuits are positive, sum of Re(lambda)
 over sum of |lambda|, from -1 to 1:
 
-    copying      W_E W_V W_O W_U: attended to, a token makes itself likelier
+    copying      W_E W_V W_O W_U: an attended token raises its own logit
     matching     W_E W_Q W_K^T W_E^T: a token attends to itself
 
-For what the circuits leave out see `circuits.py`.
+`circuits.py` lists what the circuits leave out.
 
 Shapes: B texts, T tokens, S keys, H heads, V vocabulary.
 """
@@ -50,16 +50,16 @@ KINDS: tuple[Kind, ...] = ("previous", "duplicate", "induction", "copying", "mat
 
 @dataclass(frozen=True)
 class HeadScore:
-    """One head's scores; NaN where a definition does not fit its kind.
+    """One head's scores; NaN where a definition does not apply to it.
 
     Attributes:
         name: Its hook point, `blocks.0.attn.hook_z`.
-        head: Which of that layer.
-        previous: Attention to the position before; NaN of cross-attention, like the next two.
-        duplicate: Attention from a repeated token to where it stood before.
-        induction: Attention from a repeated token to what stood behind it then.
-        copying: Of the circuit of values and output; NaN where what lies between the head and the logits is not linear.
-        matching: Of the circuit of queries and keys; NaN where there are none.
+        head: Its number in that layer.
+        previous: Attention to the previous position; NaN for cross-attention, like the next two.
+        duplicate: Attention from a repeated token to its first occurrence.
+        induction: Attention from a repeated token to the token after its first occurrence.
+        copying: The score of the value-output circuit; NaN if the path from the head to the logits is not linear.
+        matching: The score of the query-key circuit; NaN if there is none.
     """
 
     name: str
@@ -72,12 +72,12 @@ class HeadScore:
 
     @property
     def label(self) -> str:
-        """Its layer's path and its number: `blocks.0.attn:3`."""
+        """The layer's path and the head's number: `blocks.0.attn:3`."""
         return f"{self.name.rpartition('.')[0]}:{self.head}"
 
     @property
     def scores(self) -> list[float]:
-        """All of them, in the order of `KINDS`."""
+        """All scores, in the order of `KINDS`."""
         return [getattr(self, kind) for kind in KINDS]
 
 
@@ -86,10 +86,10 @@ class HeadScores(Shown):
     """The scores of every head of a model.
 
     Attributes:
-        step: Of the checkpoint; 0 where that is not known.
-        heads: In the order of the layers.
-        first_loss: On random tokens said for the first time, in nats; NaN of a model that predicts no next token.
-        repeat_loss: On the same tokens said again: low where there is induction.
+        step: The step of the checkpoint; 0 if unknown.
+        heads: The heads, in the order of the layers.
+        first_loss: The loss on random tokens the first time, in nats; NaN if the model predicts no next token.
+        repeat_loss: The loss on the repetition of the same tokens: low if there is induction.
     """
 
     step: int
@@ -98,7 +98,7 @@ class HeadScores(Shown):
     repeat_loss: float
 
     def largest(self, kind: Kind, n: int = 5) -> list[HeadScore]:
-        """The heads that do something most.
+        """Return the heads with the highest score of a kind.
 
         Raises:
             UserError: there is no such score.
@@ -106,7 +106,7 @@ class HeadScores(Shown):
         check_kind(kind)
         scored = [
             each for each in self.heads if getattr(each, kind) == getattr(each, kind)
-        ]  # NaN equals nothing
+        ]  # NaN differs from itself
         return sorted(scored, key=lambda each: -getattr(each, kind))[:n]
 
     def caption(self) -> str:
@@ -140,13 +140,13 @@ class HeadHistory(Shown):
     """The scores of every head at each checkpoint of a run.
 
     Attributes:
-        checkpoints: The oldest first.
+        checkpoints: The scores at each checkpoint, oldest first.
     """
 
     checkpoints: list[HeadScores]
 
     def of(self, kind: Kind) -> Float[Tensor, "C N"]:
-        """One score of every head at every checkpoint.
+        """Return one score of every head at every checkpoint.
 
         Raises:
             UserError: there is no such score.
@@ -178,7 +178,7 @@ class HeadHistory(Shown):
 
 
 def check_kind(kind: str) -> None:
-    """Raise UserError where there is no such score."""
+    """Raise UserError if there is no such score."""
     if kind not in KINDS:
         raise UserError(f"there is no score {kind!r}; there are {', '.join(KINDS)}")
 
@@ -203,14 +203,14 @@ def head_scores(
     """Score every attention head of a model.
 
     Args:
-        subject: A run, or a model by itself.
-        n_tokens: How many random tokens are said twice; fewer where the model does not read so many.
-        n_texts: Over how many such texts scores are averaged.
-        seed: Of the random tokens.
-        tokenizer: That of a model by itself, whose special tokens are left out.
+        subject: A run, or a bare model.
+        n_tokens: The number of random tokens to repeat; fewer if the model cannot read as many.
+        n_texts: The number of such texts to average over.
+        seed: The seed of the random tokens.
+        tokenizer: The tokeniser of a bare model, whose special tokens are excluded.
 
     Raises:
-        UserError: the model's attention has no pattern to score (kind `last`), or it reads too few tokens.
+        UserError: the model's attention has no pattern to score (kind `last`), or the model reads too few tokens.
     """
     if isinstance(subject, Transformer):
         model = subject
@@ -235,10 +235,10 @@ def head_scores(
 def head_scores_by_checkpoint(
     run: Run, *, n_tokens: int = 50, n_texts: int = 4, seed: int = 0
 ) -> "HeadHistory":
-    """`head_scores` of every checkpoint that a run keeps, the oldest first; `train.keep_last` sets how many those are.
+    """Return `head_scores` for every checkpoint of a run, oldest first; `train.keep_last` sets how many it keeps.
 
     Raises:
-        RunError: the run is kept in no folder.
+        RunError: the run has no directory.
         CheckpointError: a checkpoint is damaged.
         UserError: see `head_scores`.
     """
@@ -250,16 +250,16 @@ def head_scores_by_checkpoint(
     return HeadHistory([head_scores(each, n_tokens=n_tokens, n_texts=n_texts, seed=seed) for each in loaded])
 
 
-# --- random tokens, said twice --------------------------------------------------------------------------------
+# --- repeated random tokens -----------------------------------------------------------------------------------
 
 
 class Repeated(NamedTuple):
-    """Random tokens, said twice.
+    """Random tokens, repeated once.
 
     Attributes:
-        tokens: [B T] <bos>, where the tokeniser has one, and the tokens twice.
-        start: Where they begin.
-        n: How many they are.
+        tokens: [B T] <bos>, if the tokeniser has one, and the tokens twice.
+        start: The position of the first of them.
+        n: The number of tokens before the repetition.
     """
 
     tokens: Int[Tensor, "B T"]
@@ -270,10 +270,10 @@ class Repeated(NamedTuple):
 def repeated(
     model: Transformer, tokenizer: Tokenizer | None, n_tokens: int, n_texts: int, seed: int
 ) -> Repeated:
-    """Random tokens said twice, all of them different where the vocabulary has so many.
+    """Return random tokens and their repetition, all different if the vocabulary is large enough.
 
     Raises:
-        UserError: the model reads too few tokens for that.
+        UserError: the model reads too few tokens.
     """
     bos = None if tokenizer is None or isinstance(model, Encoder) else tokenizer.bos_id
     start = 0 if bos is None else 1
@@ -296,7 +296,7 @@ def repeated(
 
 
 def _plain_tokens(model: Transformer, tokenizer: Tokenizer | None) -> list[int]:
-    """The ids of all tokens but the special ones."""
+    """Return the ids of all tokens except special ones."""
     if tokenizer is None:
         return list(range(model.embed.num_embeddings))
     special = {tokenizer.id_of(name) for name in tokenizer.specials}
@@ -304,9 +304,9 @@ def _plain_tokens(model: Transformer, tokenizer: Tokenizer | None) -> list[int]:
 
 
 def repeat_losses(model: Transformer, output: Float[Tensor, "B T V"], text: Repeated) -> tuple[float, float]:
-    """The mean next-token loss of the tokens said for the first time, and of those said again.
+    """Return the mean next-token loss on the tokens the first time, and on their repetition.
 
-    The first token of each is left out: nothing before tells it.
+    The first token of each is left out, because nothing before it determines it.
     """
     if not isinstance(model, Decoder | EncoderDecoder):
         return nan, nan
@@ -332,24 +332,24 @@ def _of_layer(
 
 
 def attention_to(pattern: Float[Tensor, "B H T S"], wanted: Bool[Tensor, "B T S"]) -> list[float]:
-    """Each head's attention to some keys, averaged over the queries that have one."""
+    """Return each head's attention to the wanted keys, averaged over the queries that have one."""
     attended = (pattern * wanted.unsqueeze(1)).sum(-1).sum((0, 2))  # [H]
     return (attended / wanted.any(-1).sum()).tolist()
 
 
 def previous_positions(tokens: Int[Tensor, "B T"]) -> Bool[Tensor, "B T T"]:
-    """True where a key stands directly before a query."""
+    """Return a mask of the keys directly before each query."""
     places = torch.arange(tokens.shape[1], device=tokens.device)
     return (places[:, None] - 1 == places).expand(len(tokens), -1, -1)
 
 
 def duplicate_positions(tokens: Int[Tensor, "B T"]) -> Bool[Tensor, "B T T"]:
-    """True where a key stands before a query and is the same token."""
+    """Return a mask of the earlier keys with the same token as the query."""
     return (tokens.unsqueeze(2) == tokens.unsqueeze(1)).tril(-1)
 
 
 def induction_positions(tokens: Int[Tensor, "B T"]) -> Bool[Tensor, "B T T"]:
-    """True where a key stands before a query, behind a token that is the same as the query's."""
+    """Return a mask of the earlier keys that follow a token equal to the query's."""
     behind = torch.zeros_like(duplicate_positions(tokens))
     behind[:, :, 1:] = duplicate_positions(tokens)[:, :, :-1]
     return behind.tril(-1)

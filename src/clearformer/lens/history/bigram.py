@@ -1,15 +1,15 @@
-"""The loss of a bigram model of a run's training data: what a model reaches that knows one token of context.
+"""The loss of a bigram model of a run's training data: the loss that one token of context suffices for.
 
     found = lens.bigram(run)
-    found.loss          of the held-out text, in nats per token
+    found.loss          on the held-out text, in nats per token
 
-With counts n of the training split, N tokens, V of the vocabulary (smoothed towards the unigrams: MacKay
+With counts n in the training split, N tokens, V in the vocabulary (smoothed towards the unigrams: MacKay
 and Peto 1995),
 
     p(b | a) = (n(a, b) + m p(b)) / (n(a) + m)          p(b) = (n(b) + 1) / (N + V)
 
-and m is the power of two from 1 to 16,384 under which the training text itself has the smallest loss, each of its
-pairs being left out of the counts n(a, b) and n(a) that predict it.
+where m is the power of two from 1 to 16,384 with the smallest loss on the training text itself, each of its pairs left
+out of the counts n(a, b) and n(a) that predict it.
 """
 
 from collections.abc import Iterator
@@ -33,17 +33,17 @@ WEIGHTS = tuple(float(1 << power) for power in range(15))
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Bigram(Shown):
-    """A bigram model of a run's training data, measured on what was held out.
+    """A bigram model of a run's training data, measured on its held-out split.
 
     Attributes:
-        loss: Of the held-out split, in nats per token.
-        unigram_loss: That of p(b), which knows no context.
-        weight: m: how many pairs the unigrams count for.
-        left_out_loss: Of the training split, each pair left out of its own counts: by it m was chosen.
-        n_pairs: How many different pairs the training split has.
-        n_counted: How many pairs it has.
-        n_predicted: How many tokens of the held-out split were predicted.
-        counts: Of the training split.
+        loss: The loss on the held-out split, in nats per token.
+        unigram_loss: The loss of p(b), which ignores the context.
+        weight: m, the number of counts that the unigrams are worth.
+        left_out_loss: The loss on the training split with each pair left out of its own counts; m minimises it.
+        n_pairs: The number of different pairs in the training split.
+        n_counted: The number of all its pairs.
+        n_predicted: The number of predicted tokens in the held-out split.
+        counts: The counts of the training split.
     """
 
     loss: float
@@ -58,7 +58,7 @@ class Bigram(Shown):
     def probabilities(
         self, before: Int[np.ndarray, " N"], tokens: Int[np.ndarray, " N"]
     ) -> Float[np.ndarray, " N"]:
-        """p(token | the one before it)."""
+        """Return p(token | previous token)."""
         return self.counts.probabilities(before, tokens, self.weight)
 
     def caption(self) -> str:
@@ -94,7 +94,7 @@ class Counts(NamedTuple):
     Attributes:
         vocab_size: V.
         keys: a V + b of each different pair, in order.
-        pairs: n(a, b) of each.
+        pairs: n(a, b) for each.
         before: [V] n(a).
         tokens: [V] n(b).
     """
@@ -113,31 +113,31 @@ class Counts(NamedTuple):
     def probabilities(
         self, before: Int[np.ndarray, " N"], tokens: Int[np.ndarray, " N"], weight: float
     ) -> Float[np.ndarray, " N"]:
-        """p(b | a) of each of some pairs."""
+        """Return p(b | a) for some pairs."""
         keys = before * self.vocab_size + tokens
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         pairs = np.where(self.keys[places] == keys, self.pairs[places], 0)
         return (pairs + weight * self.unigrams[tokens]) / (self.before[before] + weight)
 
     def left_out_loss(self, weight: float) -> float:
-        """The mean loss of the training split, each of its pairs left out of its own counts."""
+        """Return the mean loss on the training split, each of its pairs left out of its own counts."""
         before, tokens = np.divmod(self.keys, self.vocab_size)
         found = (self.pairs - 1 + weight * self.unigrams[tokens]) / (self.before[before] - 1 + weight)
         return float(-(self.pairs * np.log(found)).sum() / self.pairs.sum())
 
 
 def bigram(run: RunLike) -> Bigram:
-    """Count the pairs of a run's training data, and measure what they tell of its held-out data.
+    """Count the pairs of a run's training data, and measure the bigram model on its held-out data.
 
-    Of an encoder-decoder these are the tokens of the targets, from <bos> to <eos>.
+    For an encoder-decoder these are the tokens of the targets, from <bos> to <eos>.
 
     Args:
-        run: Kept in the folder in which it was trained, with its data where they were.
+        run: A run in the directory in which it was trained, with its data in place.
 
     Raises:
-        RunError: the run is kept in no folder, or was not trained in it.
+        RunError: the run has no directory, or was not trained in it.
         DataError: its data cannot be read, or have changed.
-        UserError: its model predicts no next token, or nothing was held out.
+        UserError: its model predicts no next token, or it has no held-out data.
     """
     check_run(run, "folder")
     if isinstance(run.model, Encoder):
@@ -167,7 +167,7 @@ def bigram(run: RunLike) -> Bigram:
 
 
 def counted(prepared: Prepared, run: RunLike, vocab_size: int) -> Counts:
-    """The counts of the training split."""
+    """Count the pairs of the training split."""
     keys, pairs = np.zeros(0, np.int64), np.zeros(0, np.int64)
     before_counts, token_counts = np.zeros((2, vocab_size), np.int64)
     for before, tokens in pairs_of(prepared, run, WHOLE):
@@ -183,7 +183,7 @@ def counted(prepared: Prepared, run: RunLike, vocab_size: int) -> Counts:
 def pairs_of(
     prepared: Prepared, run: RunLike, split: str
 ) -> Iterator[tuple[Int[np.ndarray, " N"], Int[np.ndarray, " N"]]]:
-    """Every token of a split that has one before it, and that one; many at a time."""
+    """Yield every token of a split that has a predecessor, after that predecessor; many at a time."""
     if isinstance(prepared, Dataset):
         text = prepared.splits[split]
         for start in range(0, len(text) - 1, READ_AT_ONCE):

@@ -1,14 +1,14 @@
-"""Events of a run's training, by the weights and the losses that it kept.
+"""Events of a run's training, found from its kept weights and logged losses.
 
     for event in lens.events(run).events:
         print(event.title, event.words)
 
-Two are told:
+There are two:
 
-    induction heads formed      between the last kept step at which no head's induction score (`lens.head_scores`)
-                                had reached a threshold and the first at which one has
-    bigram loss reached         at the first logged step whose held-out loss is that of a bigram model of the training
-                                data (`lens.bigram`), or less
+    induction heads formed      between the last kept step at which every head's induction score (`lens.head_scores`)
+                                was below a threshold and the first at which one has reached it
+    bigram loss reached         at the first logged step whose held-out loss is at or below that of a bigram model of
+                                the training data (`lens.bigram`)
 """
 
 from collections.abc import Callable, Iterator
@@ -29,26 +29,26 @@ from clearformer.runs.folders import RunLike, find_kept, kept_steps, read_run
 from clearformer.training.store.folder import read_metrics
 
 THRESHOLD = 0.3  # of an induction score, which is a share of a head's attention
-N_TOKENS, N_TEXTS = 50, 4  # of the texts that heads are scored on, as in `head_scores`
+N_TOKENS, N_TEXTS = 50, 4  # in the texts that heads are scored on, as in `head_scores`
 
 OnStep = Callable[[int, int], None]
-"""Receives how much is done, and how much there is to do."""
+"""Receives the number of completed steps, and the total."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened in a run's training, or why that is not told.
+    """An event of a run's training, or the reason why it is unknown.
 
     Attributes:
         name: `induction` or `bigram`.
-        title: The same in words.
-        before: The last step looked at before which it had not happened; None where it had at the first, or did not.
-        step: The first step looked at at which it had; None where it did not happen.
-        value_before: What was measured at `before`: a score, or a loss in nats.
-        value: What was measured at `step`; where it did not happen, at the last step.
-        threshold: What the value has to reach.
-        head: The head whose score it is; none of a loss.
-        reason: Why it is not told; nothing where it is.
+        title: The name in words.
+        before: The last examined step at which it had not happened; None if it had at the first, or never did.
+        step: The first examined step at which it had happened; None if it never did.
+        value_before: The value at `before`: a score, or a loss in nats.
+        value: The value at `step`, or at the last step if it did not happen.
+        threshold: The value to reach.
+        head: The head with that score; empty for a loss.
+        reason: Why the event is unknown; empty if it is known.
     """
 
     name: Literal["induction", "bigram"]
@@ -63,7 +63,7 @@ class Event:
 
     @property
     def words(self) -> str:
-        """The steps of it, in a few words."""
+        """The steps between which it happened, in words."""
         if self.reason:
             return self.reason
         if self.step is None:
@@ -75,12 +75,12 @@ class Event:
 
 @dataclass(frozen=True)
 class InductionAt:
-    """The best induction score of a model's heads at a step.
+    """The best induction score among a model's heads at a step.
 
     Attributes:
-        step: One that the run keeps.
-        score: The largest of all heads.
-        head: Which has it, such as `blocks.1.attn:2`.
+        step: A step that the run keeps.
+        score: The largest score.
+        head: The head that has it, such as `blocks.1.attn:2`.
     """
 
     step: int
@@ -90,14 +90,14 @@ class InductionAt:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Events(Shown):
-    """Events of a run's training.
+    """The events of a run's training.
 
     Attributes:
-        events: In the order of their names.
-        induction: The best induction score at each step that the run keeps, the earliest first.
-        bigram_loss: The held-out loss of a bigram model, in nats; None where there is none.
+        events: The events: `induction`, then `bigram`.
+        induction: The best induction score at each kept step, earliest first.
+        bigram_loss: The held-out loss of a bigram model, in nats; None if there is none.
         bigram_weight: The weight of its smoothing; see `lens.bigram`.
-        damaged: What was wrong with kept weights that could not be read.
+        damaged: Errors of kept weights that could not be read.
     """
 
     events: list[Event]
@@ -138,7 +138,7 @@ class Events(Shown):
         return 7.0, 3.2
 
     def draw(self, figure: Any) -> None:
-        """The best induction score by step."""
+        """Plot the best induction score by step."""
         axes = figure.subplots()
         axes.plot([each.step for each in self.induction], [each.score for each in self.induction], marker=".")
         for event in self.events:
@@ -157,13 +157,13 @@ def events(
     """Find when a run's induction heads formed, and when it reached the loss of a bigram model.
 
     Args:
-        run: Kept in a folder. Its weights are read at every step that it keeps.
-        threshold: The induction score from which a head counts as one, from 0 to 1.
-        seed: Of the random tokens that heads are scored on.
-        on_step: Called after each of these steps with how many are done, and how many there are.
+        run: A run in a directory. Its weights are read at every step that it keeps.
+        threshold: The score at which a head counts as an induction head, from 0 to 1.
+        seed: The seed of the random tokens that heads are scored on.
+        on_step: Called after each of these steps with the number done and the total.
 
     Raises:
-        RunError: the run is kept in no folder, or a line of its metrics is damaged.
+        RunError: the run has no directory, or a line of its metrics is damaged.
         UserError: the threshold is out of range.
     """
     check_run(run, "folder")
@@ -188,7 +188,7 @@ INDUCTION, BIGRAM = "induction heads formed", "bigram loss reached"
 
 
 def why_no_induction(run: RunLike) -> str:
-    """Why a model's heads have no induction score; nothing where they have."""
+    """Return why a model's heads have no induction score; empty if they have."""
     if isinstance(run.model, Encoder):
         return "an encoder reads in both directions and predicts no next token"
     if not causal_patterns(run):
@@ -199,14 +199,14 @@ def why_no_induction(run: RunLike) -> str:
 
 
 def causal_patterns(run: RunLike) -> list[str]:
-    """The patterns of attention to what a decoder wrote itself."""
+    """Return the hook points of the decoder's self-attention patterns."""
     ending = "decoder_blocks" if isinstance(run.model, EncoderDecoder) else "blocks"
     names = [name for name in hook_points(run.model) if name.endswith(".attn.hook_pattern")]
     return [name for name in names if name.startswith(ending)]
 
 
 def induction_scores(run: RunLike, seed: int, on_step: OnStep, damaged: list[str]) -> Iterator[InductionAt]:
-    """The best score at each step that a run keeps; what cannot be read is added to `damaged`."""
+    """Yield the best score at each step that a run keeps; errors are appended to `damaged`."""
     folder, device = run.folder, run.model.embed.weight.device
     steps = kept_steps(folder)
     for done, step in enumerate(steps):
@@ -214,13 +214,13 @@ def induction_scores(run: RunLike, seed: int, on_step: OnStep, damaged: list[str
         try:
             yield induction_at(read_run(folder.path, step, device), seed)
         except (CheckpointError, RunError) as error:
-            if find_kept(folder, step) is not None:  # else a run under way has deleted it
+            if find_kept(folder, step) is not None:  # otherwise a running training has deleted it
                 damaged.append(f"step {step:,}: {error}")
     on_step(len(steps), len(steps))
 
 
 def induction_at(run: RunLike, seed: int) -> InductionAt:
-    """The best induction score of a model's heads."""
+    """Return the best induction score among a model's heads."""
     model, names = run.model, causal_patterns(run)
     text = repeated(model, run.tokenizer, N_TOKENS, N_TEXTS, seed)
     arguments = (text.tokens, text.tokens) if isinstance(model, EncoderDecoder) else (text.tokens,)
@@ -236,7 +236,7 @@ def induction_at(run: RunLike, seed: int) -> InductionAt:
 
 
 def when_formed(scores: list[InductionAt], threshold: float) -> Event:
-    """The first kept step at which a head's score reached the threshold."""
+    """Return the event at the first kept step at which a head's score reached the threshold."""
     at = next((i for i, each in enumerate(scores) if each.score >= threshold), None)
     if at is None:
         last = scores[-1] if scores else None
@@ -255,11 +255,11 @@ def when_formed(scores: list[InductionAt], threshold: float) -> Event:
     )
 
 
-# --- the bigram's loss ----------------------------------------------------------------------------------------
+# --- the bigram loss ------------------------------------------------------------------------------------------
 
 
 def when_reached(lines: list[dict[str, Any]], loss: float) -> Event:
-    """The first logged step whose held-out loss is a loss or less."""
+    """Return the event at the first logged step whose held-out loss is at most the given loss."""
     known = [
         (line["step"], line["val_loss"])
         for line in lines

@@ -1,4 +1,4 @@
-"""The training behind a prediction: the windows that speak for it, and the run without them."""
+"""The training behind a prediction: the windows that favour it, and the run trained without them."""
 
 from clearformer.lens.learning.agreement import Agreement, Compared, check_tracin
 from clearformer.lens.learning.counterfactual import Counterfactual, counterfactual

@@ -1,10 +1,10 @@
-"""How far TracIn can be trusted on a run: its ranking of some windows beside the true effect of each.
+"""How far TracIn can be trusted on a run: its ranking of some windows against the true effect of each.
 
     found = lens.check_tracin(run, text, windows=20)
-    found.rank_correlation      Spearman's: 1 where both rank alike, around 0 where they have nothing in common
+    found.rank_correlation      Spearman's: 1 if both rank alike, around 0 if they are unrelated
 
-Each window is left out for every time it was seen, and the run is trained again: as many trainings as windows, and one
-without leaving out anything, which must give the run's own weights to the bit.
+Each window is left out for every time it was seen, and the run is trained again: once for each window, and once without
+leaving out anything, which must reproduce the run's own weights to the bit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,14 +36,14 @@ class Compared:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Agreement(Shown):
-    """TracIn's scores of some windows beside the true changes of the loss without each.
+    """TracIn's scores of some windows, and the true changes of the loss without each.
 
     Attributes:
-        target: What is predicted.
+        target: The predicted token or class.
         loss: -log p(target) of the run, in nats.
-        rank_correlation: Spearman's, of the scores and the true changes; NaN where all of one are equal.
-        rank_correlation_of_estimates: The same of TracIn's estimates, which count when and how often a window was seen.
-        compared: The windows, the highest score first.
+        rank_correlation: Spearman's, of the scores and true changes; NaN if all values of one are equal.
+        rank_correlation_of_estimates: The same for TracIn's estimates, which count when and how often it was seen.
+        compared: The windows, highest score first.
     """
 
     target: str
@@ -107,20 +107,20 @@ def check_tracin(
     """Compare TracIn's ranking with that of true counterfactuals.
 
     Args:
-        run: Kept in the folder in which it was trained; small, for it is trained again for each window.
-        text: As of `tracin`, like all that is not named here.
+        run: A run in the directory in which it was trained; a small one, because it is trained again for each window.
+        text: See `tracin`, also for the arguments that are not explained here.
         output: What an encoder-decoder writes.
-        windows: How many are compared: evenly over the ranking, the first and the last among them.
-        target: What is predicted.
-        position: Where.
+        windows: The number of windows to compare, evenly spaced in the ranking, including the first and the last.
+        target: The token or class that is predicted.
+        position: The position that predicts it.
         masked: Positions at which an encoder reads [MASK].
-        checkpoints: Those that TracIn looks at.
-        steps: Whose windows are scored.
-        sample: How many.
-        seed: Of the sample.
+        checkpoints: The checkpoints that TracIn uses.
+        steps: The steps whose windows are scored.
+        sample: The number of windows that are scored.
+        seed: The seed of the sample.
 
     Raises:
-        RunError: the run cannot be made again, or it does not come out the same.
+        RunError: the run cannot be trained again, or is not reproduced to the bit.
         UserError: there are fewer than three windows; see `tracin`.
     """
     found = tracin(
@@ -153,7 +153,7 @@ def check_tracin(
 
 
 def compared(found: Learned, pairs: Sequence[tuple[TrainingWindow, Counterfactual]]) -> Agreement:
-    """Scores and true changes, side by side."""
+    """Combine scores and true changes."""
     rows = [Compared(window, result.estimate or 0.0, result.change) for window, result in pairs]
     changes = [each.change for each in rows]
     return Agreement(
@@ -166,7 +166,7 @@ def compared(found: Learned, pairs: Sequence[tuple[TrainingWindow, Counterfactua
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Spearman's: the correlation of the ranks, equal values having the mean of theirs."""
+    """Return Spearman's correlation: that of the ranks, where equal values share their mean rank."""
     ranks = np.array([mean_ranks(one), mean_ranks(other)])
     if not ranks.std(axis=1).all():
         return nan
@@ -174,7 +174,7 @@ def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def mean_ranks(values: Sequence[float]) -> np.ndarray:
-    """The rank of each value, from 1."""
+    """Return the rank of each value, from 1; equal values share their mean rank."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[places]

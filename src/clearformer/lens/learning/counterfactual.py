@@ -1,15 +1,15 @@
-"""The true effect of training windows: the run made again without them.
+"""The true effect of training windows: the run trained again without them.
 
     lens.counterfactual(run, text, without=[window, (17, 3)])     a window of `tracin`, row 3 of step 17
     lens.counterfactual(run, without=[])                          the check: the same weights, to the bit
 
-Without a row means: its targets are ignored, and the loss of its batch is the mean over the targets that remain. The
-row is read all the same, so that the rest of the batch, its dropout included, is computed as it was, and everything
-else of the run is what it was: it starts from the nearest checkpoint before the first such row, or from the first
-weights. The run's own folder is only read.
+Without a row, its targets are ignored, and the loss of its batch is the mean over the remaining targets. The row still
+passes through the model, so that the rest of the batch is computed as before, including its dropout. Everything else is
+unchanged: training starts from the nearest checkpoint before the first such row, or from the initial weights. The run's
+own directory is only read.
 
-The learning rates are those of then, also where they followed the clock. That the rest is the same to the bit holds on
-the machine and the number of threads that trained the run.
+The learning rates are the original ones, even where they followed the clock. The rest is the same to the bit only on
+the machine, and with the number of threads, that trained the run.
 """
 
 import hashlib
@@ -42,18 +42,18 @@ class Counterfactual(Shown):
     """A run, and the same run without some rows.
 
     Attributes:
-        what: What the losses are of.
+        what: The name of the loss that is compared.
         left_out: The rows that were left out, each with its step.
-        start: The step from which the run was made again.
+        start: The step from which the run was trained again.
         step: The step up to which it was.
         before: The loss of the run's own weights, in nats.
-        after: The loss without those rows.
-        change: after - before: positive where the rows had lowered the loss.
-        estimate: TracIn's estimate of the change: each row counted at the checkpoint nearest to its step, at that
-            step's rate. None where the loss is of no single prediction, or no checkpoint has the optimiser's state.
-        same_weights: Whether both are equal to the bit.
-        sha256: Of the weights made again, as a checkpoint would hold them.
-        model: Those weights.
+        after: The loss of the weights trained without those rows.
+        change: after - before: positive if the rows had lowered the loss.
+        estimate: TracIn's estimate of the change, with each row counted at the checkpoint nearest to its step and at
+            that step's rate. None if the loss is not a single prediction's, or no checkpoint has the optimiser's state.
+        same_weights: Whether both sets of weights are equal to the bit.
+        sha256: The hash of the new weights, as a checkpoint would hold them.
+        model: The new weights.
     """
 
     what: str
@@ -108,16 +108,16 @@ def counterfactual(
     """Train a run again without some rows, and compare the losses.
 
     Args:
-        run: Kept in the folder in which it was trained, with its data where they were.
-        text: Whose prediction's loss is compared; where not given, it is the loss on the run's held-out split.
+        run: A run in the directory in which it was trained, with its data in place.
+        text: The text whose prediction's loss is compared; by default the loss on the run's held-out split.
         output: What an encoder-decoder writes.
-        without: The rows that are left out; none, to see that the run comes out the same to the bit.
-        target: The token or class that is predicted; the one that the run finds likeliest, where not given.
-        position: Where it is predicted.
+        without: The rows to leave out; an empty list checks that the run is reproduced to the bit.
+        target: The token or class that is predicted; by default the run's likeliest.
+        position: The position that predicts it.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
-        RunError: the run cannot be made again; see the module.
+        RunError: the run cannot be trained again; see the module.
         DataError: its data cannot be read, or have changed; or it has no held-out split and no text is given.
         UserError: there is no such row, window, token or position.
     """
@@ -150,7 +150,7 @@ def counterfactual(
 
 
 def loss_of(opened: Reopened, prediction: Prediction | None, model: Transformer) -> float:
-    """The loss that is compared: a prediction's, or that on the held-out split.
+    """Return the loss to compare: a prediction's, or that on the held-out split.
 
     Raises:
         UserError: there is no such split.
@@ -163,11 +163,11 @@ def loss_of(opened: Reopened, prediction: Prediction | None, model: Transformer)
     return evaluation.loss
 
 
-# --- what is left out -------------------------------------------------------------------------------------
+# --- rows to leave out ------------------------------------------------------------------------------------
 
 
 def rows_left_out(opened: Reopened, without: Iterable[LeftOut]) -> list[Seen]:
-    """The rows that are meant, in the order of their steps.
+    """Return the rows to leave out, in the order of their steps.
 
     Raises:
         UserError: the run has not seen one of them.
@@ -186,7 +186,7 @@ def rows_left_out(opened: Reopened, without: Iterable[LeftOut]) -> list[Seen]:
 
 
 def times_seen(opened: Reopened, window: int) -> list[Seen]:
-    """Every row that a window was."""
+    """Return every row in which a window was seen."""
     seen = opened.windows_seen(0, opened.step).of([window])[window]
     if not seen:
         raise UserError(
@@ -196,7 +196,7 @@ def times_seen(opened: Reopened, window: int) -> list[Seen]:
 
 
 def checked_row(opened: Reopened, given: Any) -> Seen:
-    """A step of the run and a row of its batch."""
+    """Return a step of the run and a row of its batch after checking them."""
     try:
         step, row = (int(each) for each in given)
     except (TypeError, ValueError):
@@ -211,12 +211,12 @@ def checked_row(opened: Reopened, given: Any) -> Seen:
     return step, row
 
 
-# --- the run once more ------------------------------------------------------------------------------------
+# --- training again ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Again:
-    """A run made again: its weights, their SHA-256, and the step from which it was."""
+    """A run trained again: its weights, their SHA-256, and the step that it started from."""
 
     model: Transformer
     sha256: str
@@ -224,10 +224,10 @@ class Again:
 
 
 def train_again(opened: Reopened, left_out: Sequence[Seen]) -> Again:
-    """Take the steps of a run again, without some rows: in memory, by the training's own steps.
+    """Take the steps of a run again without some rows, in memory, by the trainer's own code.
 
     Raises:
-        RunError: its learning rates of then are not known.
+        RunError: its original learning rates are unknown.
     """
     first = left_out[0][0] if left_out else 0
     with made_again(opened.folder, opened.config, opened.task, first, opened.step) as training:
@@ -240,12 +240,12 @@ def train_again(opened: Reopened, left_out: Sequence[Seen]) -> Again:
 
 
 def sha256_of(model: Transformer) -> str:
-    """The SHA-256 of a model's weights, as a checkpoint would hold them."""
+    """Return the SHA-256 of a model's weights, as a checkpoint would hold them."""
     return hashlib.sha256(save(weights_of(model))).hexdigest()
 
 
 def by_step(left_out: Iterable[Seen]) -> Mapping[int, list[int]]:
-    """The rows of each step."""
+    """Return the rows by step."""
     rows: dict[int, list[int]] = {}
     for step, row in left_out:
         rows.setdefault(step, []).append(row)
@@ -256,7 +256,7 @@ def by_step(left_out: Iterable[Seen]) -> Mapping[int, list[int]]:
 
 
 def estimated_change(opened: Reopened, prediction: Prediction, left_out: Sequence[Seen]) -> float:
-    """TracIn's estimate: for each row lr <grad L(prediction), P grad L_row> at the checkpoint nearest to its step."""
+    """Return TracIn's estimate: lr <grad L(prediction), P grad L_row> at the nearest checkpoint, summed over rows."""
     kept = opened.kept
     nearest: dict[int, list[Seen]] = {}
     for step, row in left_out:

@@ -1,13 +1,13 @@
-"""The step that an optimiser makes of a gradient, its state held as it is: linear in the gradient, lr P g.
+"""The step that an optimiser makes of a gradient with its state held fixed: linear in the gradient, lr P g.
 
     Adam, AdamW     P = 1 / (sqrt(v_hat) + eps), entry by entry
-    Muon            P = (M M^T)^(-1/2) on the matrix' shorter side, M its momentum: of M itself it makes the orthogonal
-                    matrix that Muon steps along
+    Muon            P = (M M^T)^(-1/2) on the matrix's shorter side, M its momentum: P maps M itself to the orthogonal
+                    matrix of Muon's step
     SGD             P = 1
 
-Momentum hands a gradient on over the following steps, all of it in the end, so that it is left out; so are weight
-decay, which no gradient has a part in, clipping, which scales all gradients of a step alike, and what a gradient does
-to the optimiser's state. Rates are those that the optimisers' groups have.
+Left out are momentum, which only spreads a gradient over the following steps; weight decay, which does not depend on
+gradients; clipping, which scales all gradients of a step alike; and the effect of a gradient on the optimiser's state.
+Learning rates are those of the optimiser's parameter groups.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,16 +20,16 @@ from clearformer.errors import UserError
 from clearformer.training.optim.adam import FusedAdam
 from clearformer.training.optim.muon import MuonOptimizer
 
-LEAST_SINGULAR_VALUE = 1e-3  # of the matrix' norm: Muon's own iterations tell no smaller ones apart
+LEAST_SINGULAR_VALUE = 1e-3  # of the matrix's norm: Muon's own iterations do not resolve smaller ones
 
 Gradients = dict[str, Tensor]
 
 
 def steps_of(model: nn.Module, optimizers: Sequence[Optimizer], gradients: Mapping[str, Tensor]) -> Gradients:
-    """lr P g for the gradient g of each parameter, by its name; 0 where the optimiser has never moved it.
+    """Return lr P g for the gradient g of each parameter, by name; 0 for a parameter that the optimiser never moved.
 
     Raises:
-        UserError: it is an optimiser whose P is not known.
+        UserError: the optimiser's P is unknown.
     """
     parameters = dict(model.named_parameters())
     owners = {p: (o, group) for o in optimizers for group in o.param_groups for p in group["params"]}
@@ -42,10 +42,10 @@ def steps_of(model: nn.Module, optimizers: Sequence[Optimizer], gradients: Mappi
 
 
 def preconditioner_of(optimizer: Optimizer) -> Callable[[Tensor, Mapping, Mapping], Tensor]:
-    """P of a kind of optimiser, as a function of the gradient, the parameter's state and its group.
+    """Return P for a kind of optimiser, as a function of the gradient, the parameter's state and its group.
 
     Raises:
-        UserError: it is not known.
+        UserError: it is unknown.
     """
     for kind, preconditioned in PRECONDITIONERS.items():
         if isinstance(optimizer, kind):
@@ -57,7 +57,7 @@ def preconditioner_of(optimizer: Optimizer) -> Callable[[Tensor, Mapping, Mappin
 
 
 def by_adam(gradient: Tensor, state: Mapping[str, Tensor], group: Mapping) -> Tensor:
-    """g / (sqrt(v_hat) + eps), v_hat being v corrected for its start."""
+    """Return g / (sqrt(v_hat) + eps), with v_hat the bias-corrected second moment."""
     if not state:
         return torch.zeros_like(gradient)
     correction = 1 - group["betas"][1] ** state["step"].item()
@@ -65,7 +65,7 @@ def by_adam(gradient: Tensor, state: Mapping[str, Tensor], group: Mapping) -> Te
 
 
 def by_muon(gradient: Tensor, state: Mapping[str, Tensor], _group: Mapping) -> Tensor:
-    """(M M^T)^(-1/2) g on the shorter side, with Muon's scale for tall matrices."""
+    """Return (M M^T)^(-1/2) g on the shorter side, with Muon's scale for tall matrices."""
     if not state:
         return torch.zeros_like(gradient)
     momentum = state["momentum"].double()
@@ -80,7 +80,7 @@ def by_muon(gradient: Tensor, state: Mapping[str, Tensor], _group: Mapping) -> T
 
 
 def by_sgd(gradient: Tensor, _state: Mapping[str, Tensor], _group: Mapping) -> Tensor:
-    """The gradient itself."""
+    """Return the gradient itself."""
     return gradient
 
 

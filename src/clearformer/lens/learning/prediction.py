@@ -1,4 +1,4 @@
-"""A prediction of a model on a text, whose loss is followed back into the training."""
+"""A prediction of a model on a text, whose loss is traced back to the training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Prediction:
     Attributes:
         inputs: The text.
         target: A token, or a class.
-        position: Where it is predicted; of a class there is none.
+        position: The position that predicts it; ignored for a class.
     """
 
     inputs: Inputs
@@ -31,7 +31,7 @@ class Prediction:
 
     @property
     def label(self) -> str:
-        """The target as a person can read it."""
+        """The target in readable form."""
         return self.inputs.output_label(self.target)
 
     @property
@@ -45,25 +45,25 @@ class Prediction:
         return f"{quoted(self.label)} {self.where}"
 
     def loss(self, model: Transformer) -> Float[Tensor, ""]:
-        """The loss of a model's prediction, in nats."""
+        """Return the loss of a model's prediction, in nats."""
         arguments = [each.to(model.embed.weight.device) for each in self.inputs.arguments]
         output = model(*arguments)
         logits = output[0] if output.dim() == 2 else output[0, self.position]
         return -F.log_softmax(logits, dim=-1)[self.target]
 
     def value(self, model: Transformer) -> float:
-        """The same as a number."""
+        """Return the loss as a number."""
         with quiet(model):
             return self.loss(model).item()
 
     def gradients(self, model: Transformer) -> dict[str, Tensor]:
-        """Its gradient by each parameter of a model."""
+        """Return the gradient of the loss with respect to each parameter of a model."""
         with quiet(model, grad=True):
             return gradients_of(model, self.loss(model))
 
 
 def gradients_of(model: Transformer, loss: Tensor) -> dict[str, Tensor]:
-    """The gradient of a loss by each parameter, by its name."""
+    """Return the gradient of a loss with respect to each parameter, by name."""
     parameters = dict(model.named_parameters())
     gradients = torch.autograd.grad(
         loss, list(parameters.values()), allow_unused=True, materialize_grads=True
@@ -80,7 +80,7 @@ def prediction_of(
     position: int = -1,
     masked: Sequence[int] = (),
 ) -> Prediction:
-    """A prediction on a text; the target is the one that the model finds likeliest, where not given.
+    """Return a prediction on a text; the target is by default the model's likeliest.
 
     Raises:
         UserError: there is no such token, class or position; see `lens.read`.

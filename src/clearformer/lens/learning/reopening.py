@@ -1,4 +1,4 @@
-"""A run's training, opened again: its task, its checkpoints with their optimisers, and which window was seen when."""
+"""A run's training, opened again: its task, its checkpoints with optimiser state, and which window was seen when."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -30,14 +30,14 @@ Seen = tuple[int, int]
 
 @dataclass(frozen=True)
 class Reopened:
-    """A run's training, up to the checkpoint that was opened.
+    """A run's training up to the opened checkpoint.
 
     Attributes:
-        folder: The run's; nothing is written to it.
-        config: The run's.
-        task: Its data and its loss.
-        step: How many steps had been taken.
-        device: Where the opened model is.
+        folder: The run's directory, which is only read.
+        config: The run's configuration.
+        task: Its data and loss.
+        step: The number of steps taken.
+        device: The device of the opened model.
     """
 
     folder: RunFolder
@@ -48,20 +48,20 @@ class Reopened:
 
     @property
     def kept(self) -> list[int]:
-        """The steps of the checkpoints that are kept, up to the opened one; the earliest first."""
+        """The steps of the kept checkpoints up to the opened one, earliest first."""
         steps = map(step_of, list_checkpoints(self.folder.checkpoints))
         return sorted(step for step in steps if step <= self.step)
 
     def checkpoint_folder(self, step: int) -> Path:
-        """Where a checkpoint is."""
+        """Return the directory of a checkpoint."""
         return step_folder(self.folder.checkpoints, step)
 
     def moment(self, step: int) -> "Moment":
-        """The training at one of the checkpoints.
+        """Return the training state at one of the checkpoints.
 
         Raises:
-            CheckpointError: it is damaged, or of another model.
-            RunError: it holds no optimiser's state.
+            CheckpointError: it is damaged, or from another model.
+            RunError: it has no optimiser state.
         """
         checkpoint = load_checkpoint(self.checkpoint_folder(step))
         if not checkpoint.optimizer:
@@ -69,7 +69,7 @@ class Reopened:
                 f"{self.checkpoint_folder(step)}: holds no optimiser's state, for it was not written by training; "
                 "train the run here"
             )
-        with torch.random.fork_rng():  # the weights are drawn before they are read
+        with torch.random.fork_rng():  # building draws random weights, which are then overwritten
             state = TrainState.build(self.config, self.device)
         try:
             state.load(checkpoint)
@@ -80,7 +80,7 @@ class Reopened:
         return Moment(self.config, state, checkpoint.progress)
 
     def windows_seen(self, first: int, last: int) -> "WindowsSeen":
-        """The training windows of the steps `first` up to `last`."""
+        """Return the training windows of the steps from `first` up to, but not including, `last`."""
         ids = [self.task.example_ids(step) for step in range(first, last)]
         steps = np.repeat(np.arange(first, last), list(map(len, ids)))
         rows = np.concatenate([np.arange(len(each)) for each in ids])
@@ -89,16 +89,16 @@ class Reopened:
 
 @dataclass(frozen=True)
 class Moment:
-    """The training at a checkpoint: the weights that gradients were taken of, the optimisers, and where it stood."""
+    """The training at a checkpoint: the weights that gradients are taken of, the optimisers, and the progress."""
 
     config: RunConfig
     state: TrainState
     progress: Progress
 
     def lr_factor(self, step: int) -> float:
-        """The factor of the learning rates at a step, counted from 0.
+        """Return the factor of the learning rates at a step, counted from 0.
 
-        Where the rate followed the clock, all steps up to the checkpoint are taken to be equally long.
+        If the rate followed the clock, all steps up to the checkpoint are assumed to be equally long.
         """
         seconds = self.progress.seconds * step / max(1, self.progress.step)
         return lr_factor_after(self.config.train, replace(self.progress, step=step, seconds=seconds))
@@ -106,18 +106,18 @@ class Moment:
 
 @dataclass(frozen=True)
 class WindowsSeen:
-    """Which training window each row of some steps was: three arrays of one length."""
+    """The training window in each row of some steps: three arrays of one length."""
 
     ids: np.ndarray
     steps: np.ndarray
     rows: np.ndarray
 
     def distinct(self) -> np.ndarray:
-        """The windows, each once."""
+        """Return the ids of the windows without repetition."""
         return np.unique(self.ids)
 
     def of(self, wanted: Iterable[int]) -> dict[int, list[Seen]]:
-        """When each of some windows was seen."""
+        """Return the steps and rows in which each of some windows was seen."""
         ids = np.array(list(wanted), np.int64)
         here = np.flatnonzero(np.isin(self.ids, ids))
         found: dict[int, list[Seen]] = {int(each): [] for each in ids}
@@ -130,21 +130,21 @@ def reopen(run: Run) -> Reopened:
     """Open a run's training again.
 
     Raises:
-        RunError: the run is kept in no folder, or was imported.
+        RunError: the run has no directory, or was imported.
         DataError: its data cannot be read, or have changed.
-        UserError: its objective does not tell which window a row of a batch is.
+        UserError: its objective does not say which window a row of a batch is.
     """
     task = task_of(run)
     folder, step = run.folder, run.step  # type: ignore[attr-defined]
-    task.example_ids(0)  # refuses an objective that does not tell
+    task.example_ids(0)  # raises for an objective that does not say
     return Reopened(folder, task.config, task, step, run.model.embed.weight.device)
 
 
 def task_of(run: Run) -> Task:
-    """The task of a run, with the data that it was trained on.
+    """Return the task of a run, with the data that it was trained on.
 
     Raises:
-        RunError: the run is kept in no folder, or was imported.
+        RunError: the run has no directory, or was imported.
         DataError: its data cannot be read, or have changed.
     """
     check_run(run, "folder")
@@ -152,7 +152,7 @@ def task_of(run: Run) -> Task:
 
 
 def check_steps(opened: Reopened, steps: Sequence[int] | None) -> tuple[int, int]:
-    """The first step and the one behind the last whose windows are wanted.
+    """Return the first wanted step and the one after the last.
 
     Raises:
         UserError: the run has no such steps.
@@ -168,7 +168,7 @@ def check_steps(opened: Reopened, steps: Sequence[int] | None) -> tuple[int, int
 
 
 def check_checkpoints(opened: Reopened, steps: Iterable[int] | None) -> list[int]:
-    """The checkpoints that are wanted, all that are kept where none are named.
+    """Return the wanted checkpoints, by default all that are kept.
 
     Raises:
         RunError: one of them is not kept.

@@ -1,20 +1,20 @@
-"""Where did it learn this? The training windows that speak for a prediction, and those that speak against it.
+"""Where did it learn this? The training windows that favour a prediction, and those that oppose it.
 
     found = lens.tracin(run, "First Citi", target="z")
-    found.windows[0].text, found.windows[0].spans      the window, and where in the training files it stands
+    found.windows[0].text, found.windows[0].spans      a window, and its bytes in the training files
 
 TracIn over checkpoints (Pruthi et al. 2020), with the optimiser's preconditioner: the score of a window w is
 
     sum over checkpoints t of lr_t <grad L(prediction), P_t grad L_w>
 
-what one more step of the optimiser on that window would, at each checkpoint, take from the prediction's loss, to
-first order, in nats. L_w is the window's part of the loss of the batch in which it was first seen, so that the windows
-of a batch sum to the batch. P_t is what the optimiser, as saved, makes of a gradient (`preconditioning.py`); lr_t is
-the rate of the step that led to the checkpoint. A positive score speaks for the prediction.
+the amount by which one more optimiser step on that window would lower the prediction's loss at each checkpoint, to
+first order, in nats. L_w is the window's part of the loss of the batch in which it was first seen, so that a batch's
+windows sum to the batch. P_t is the preconditioner of the optimiser as saved (`preconditioning.py`); lr_t is the
+learning rate of the step that led to the checkpoint. A positive score favours the prediction.
 
-Which window was seen when is no guess: batches are a pure function of (seed, step). Dropout is off, and products are in
-float32. What a score leaves out (all later steps that correct or undo this one) `lens.counterfactual` finds by training
-again; `lens.check_tracin` says how well the two agree.
+Which window was seen when is known exactly: batches are a pure function of (seed, step). Dropout is off, and products
+are in float32. A score ignores all later steps that correct or undo this one; `lens.counterfactual` measures the full
+effect by training again, and `lens.check_tracin` how well the two agree.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -46,12 +46,12 @@ from clearformer.text.tokenizer import readable
 from clearformer.training.tasks import Task
 from clearformer.training.tasks.rows import rows_of_batch
 
-SAMPLE = 256  # windows, where no other number is asked for
-TOP = 8  # of each sort in a table
+SAMPLE = 256  # windows, by default
+TOP = 8  # windows of either sign in a table
 TEXT_CHARS = 48  # of a window in a table
 
 OnStep = Callable[[int, int], None]
-"""Receives how much is done, and how much there is to do."""
+"""Receives the number of completed backward passes, and the total."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class TrainingWindow:
     """A window of the training text, a pair or a labelled text.
 
     Attributes:
-        id: Of a running text the window's first token in the training split, else the number of the pair or text.
-        score: What it takes from the prediction's loss, in nats; positive where it speaks for the prediction.
-        seen: Those of the steps looked at, from 0, in which it was trained on, each with the row of the batch.
-        spans: The bytes of the files that it stands in.
-        text: What it says.
+        id: The window's first token in the training split for a running text, else the number of the pair or text.
+        score: The amount that it takes from the prediction's loss, in nats; positive if it favours the prediction.
+        seen: The examined steps, from 0, that trained on it, each with its row of the batch.
+        spans: The bytes of the files that contain it.
+        text: Its text.
     """
 
     id: int
@@ -74,22 +74,22 @@ class TrainingWindow:
 
     @property
     def where(self) -> str:
-        """The place of it in few words: the file's name, and its bytes."""
+        """The file's name and the bytes."""
         return "; ".join(f"{Path(span.file).name} {span.start:,}-{span.stop:,}" for span in self.spans)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Learned(Shown):
-    """Training windows by what they did for a prediction.
+    """Training windows, scored by their effect on a prediction.
 
     Attributes:
-        target: What is predicted.
-        position: Where in the text; 0 of a class.
+        target: The predicted token or class.
+        position: Its position in the text; 0 for a class.
         loss: -log p(target) of the opened model, in nats.
-        checkpoints: The steps of those that were looked at.
-        steps: The first step whose windows are meant, and the one behind the last.
-        n_windows: How many different windows these steps have; more than `windows` where only a sample was scored.
-        windows: Those that were scored, the highest score first.
+        checkpoints: The steps of the examined checkpoints.
+        steps: The first step whose windows count, and the one after the last.
+        n_windows: The number of different windows in these steps; more than `windows` if only a sample was scored.
+        windows: The scored windows, highest score first.
     """
 
     target: str
@@ -101,11 +101,11 @@ class Learned(Shown):
     windows: list[TrainingWindow]
 
     def largest(self, n: int = TOP) -> list[TrainingWindow]:
-        """The windows that speak most for the prediction."""
+        """Return the windows that favour the prediction most."""
         return [each for each in self.windows[:n] if each.score > 0]
 
     def smallest(self, n: int = TOP) -> list[TrainingWindow]:
-        """Those that speak most against it, the strongest first."""
+        """Return the windows that oppose it most, strongest first."""
         return [each for each in self.windows[::-1][:n] if each.score < 0]
 
     def caption(self) -> str:
@@ -136,13 +136,13 @@ class Learned(Shown):
 
 
 def short_text(text: str) -> str:
-    """A window's text on one line, its end left out where it is long."""
+    """Return a window's text on one line, shortened if long."""
     line = readable(text)
     return line if len(line) <= TEXT_CHARS else f"{line[: TEXT_CHARS - 3]}..."
 
 
 def when(seen: Sequence[Seen]) -> str:
-    """The steps in which a window was seen, the first of many."""
+    """Return the steps in which a window was seen; only the first three if there are more."""
     steps = [f"{step:,}" for step, _ in seen]
     return ", ".join(steps[:3]) + (f" and {len(steps) - 3:,} more" if len(steps) > 3 else "")
 
@@ -161,26 +161,26 @@ def tracin(
     seed: int = 0,
     on_step: OnStep = lambda *_: None,
 ) -> Learned:
-    """Score the training windows of a run by what they did for a prediction.
+    """Score the training windows of a run by their effect on a prediction.
 
     Args:
-        run: Kept in the folder in which it was trained, with its data where they were.
-        text: A string or ids, or what `read` made of them; an encoder-decoder's source.
-        output: What an encoder-decoder writes; its own translation, where not given.
-        target: The token or class that is predicted; the one that the model finds likeliest, where not given.
-        position: Where it is predicted.
+        run: A run in the directory in which it was trained, with its data in place.
+        text: A string or ids, or the result of `read`; an encoder-decoder's source.
+        output: What an encoder-decoder writes; by default its own translation.
+        target: The token or class that is predicted; by default the model's likeliest.
+        position: The position that predicts it.
         masked: Positions at which an encoder reads [MASK].
-        checkpoints: The steps of those to look at; all that the run keeps up to the opened one, where not given.
-        steps: The first step whose windows are scored, and the one behind the last; all, where not given.
-        sample: How many of these windows, drawn at random, are scored; `None` scores all. Each takes a backward pass
+        checkpoints: The steps of the checkpoints to use; by default all that the run keeps up to the opened one.
+        steps: The first step whose windows are scored, and the one after the last; by default all steps.
+        sample: The number of these windows to draw at random and score; `None` scores all. Each takes a backward pass
             for every checkpoint.
-        seed: Of the sample.
-        on_step: Called after each backward pass with how many are done, and how many there are.
+        seed: The seed of the sample.
+        on_step: Called after each backward pass with the number done and the total.
 
     Raises:
-        RunError: the run is kept in no folder, was not trained in it, or keeps no such checkpoint.
+        RunError: the run has no directory, was not trained in it, or keeps no such checkpoint.
         DataError: its data cannot be read, or have changed.
-        UserError: its objective or its optimiser has no TracIn, or there is no such token, position or step.
+        UserError: TracIn does not support its objective or optimiser, or there is no such token, position or step.
     """
     prediction = prediction_of(run, text, output, target=target, position=position, masked=masked)
     opened = reopen(run)
@@ -208,10 +208,10 @@ def tracin(
 
 
 def sampled(ids: np.ndarray, n: int | None, seed: int) -> np.ndarray:
-    """Some of the windows, drawn at random.
+    """Draw some of the windows at random.
 
     Raises:
-        UserError: there is to be none.
+        UserError: `n` is less than 1.
     """
     if n is not None and n < 1:
         raise UserError(f"sample: at least 1 window; got {n}")
@@ -227,7 +227,7 @@ def scores_at_checkpoints(
     rows: Sequence[Seen],
     on_step: OnStep = lambda *_: None,
 ) -> list[float]:
-    """The score of each of some rows, each summed over all checkpoints."""
+    """Return the score of each of some rows, summed over all checkpoints."""
     totals = [0.0] * len(rows)
     n = len(checkpoints) * len(rows)
     for i, step in enumerate(checkpoints):
@@ -242,7 +242,7 @@ def scores_at_checkpoints(
 
 
 def direction(moment: Moment, prediction: Prediction) -> dict[str, Tensor]:
-    """lr P grad L(prediction) by parameter, at the schedule's factor 1: P is symmetric, so it serves every window."""
+    """Return lr P grad L(prediction) by parameter, at schedule factor 1; P is symmetric, so it serves every window."""
     model, optimizers = moment.state.model, moment.state.optimizers
     return steps_of(model, optimizers, prediction.gradients(model))
 
@@ -254,7 +254,7 @@ def products(
     rows: Iterable[Seen],
     on_row: Callable[[int], None] = lambda _: None,
 ) -> list[float]:
-    """The product of a direction with the gradient of each row's part of its batch's loss."""
+    """Return the inner product of a direction with the gradient of each row's part of its batch's loss."""
     model = moment.state.model
     device = model.embed.weight.device
     found = []
@@ -268,6 +268,6 @@ def products(
 
 
 def inner_product(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
-    """The sum of the products of all numbers of two sets of tensors, in float64."""
+    """Return the inner product of two sets of tensors, in float64."""
     terms = [(one[name].double() * other[name].double()).sum() for name in one]
     return torch.stack(terms).sum().item()

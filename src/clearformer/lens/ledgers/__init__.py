@@ -1,4 +1,4 @@
-"""Ledgers: one number inside a model as a sum of parts, each of which has a name."""
+"""Ledgers: one number inside a model as a sum of named parts."""
 
 from clearformer.lens.ledgers.residual import Ledger, Part, ledger
 from clearformer.lens.ledgers.scores import Pair, Score, score

@@ -1,4 +1,4 @@
-"""A model of which everything that is not linear is held as it was with one text."""
+"""A model whose nonlinear parts keep the values they had for one text."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,18 +20,18 @@ from clearformer.model.feedforward import FeedForward, GatedFeedForward
 from clearformer.model.norms import LayerNormModule, RMSNormModule
 
 LAST_PARTS = ("embed", "hook_scale", "hook_pattern", "hook_pre", "hook_post", "hook_resid_post")
-"""Of the names of the hook points that it needs."""
+"""Endings of the hook points that it needs."""
 
 
 class HeldStill:
-    """The linear function of the embeddings that a model is beside one text.
+    """A model made linear in its embeddings around one text.
 
     Attributes:
         cache: The activations of the text.
-        embeddings: Those that the function is given: the tokens' vectors and their positions', by their hook points.
+        embeddings: The inputs of the function: the vectors of tokens and of positions, by hook point.
 
     Raises:
-        UserError: the model has a part of which it is not known how to hold it still.
+        UserError: the model has a part of an unknown kind, which cannot be held fixed.
     """
 
     def __init__(self, inputs: Inputs) -> None:
@@ -43,7 +43,7 @@ class HeldStill:
         self._hooks = dict(held_hooks(self.model, self.cache))
 
     def final(self, embeddings: Mapping[str, Tensor]) -> Float[Tensor, "T D"]:
-        """The final vectors of other embeddings."""
+        """Return the final vectors for other embeddings."""
         given = {name: _instead(vectors) for name, vectors in embeddings.items()}
         with self.model.hooked(self._hooks | given):
             seen = kept(self.inputs, lambda name: name.endswith("hook_resid_post"))
@@ -51,7 +51,7 @@ class HeldStill:
 
 
 def check_known_parts(model: Transformer) -> None:
-    """Raise UserError where a model has a part of a kind of one's own."""
+    """Raise UserError if the model has a part of a user's kind."""
     for path, module in model.named_modules():
         if not isinstance(module, Block):
             continue
@@ -65,7 +65,7 @@ def check_known_parts(model: Transformer) -> None:
 
 
 def held_hooks(model: Transformer, cache: ActivationCache) -> dict[str, HookFn]:
-    """The hook functions that hold norm scales, patterns and activations as they are in a cache."""
+    """Return hook functions that hold norm scales, patterns and activations at their cached values."""
     hooks: dict[str, HookFn] = {}
     for path, module in model.named_modules():
         match module:
@@ -85,7 +85,7 @@ def held_hooks(model: Transformer, cache: ActivationCache) -> dict[str, HookFn]:
 
 
 def _replaced(name: str, cache: ActivationCache) -> dict[str, HookFn]:
-    """A hook that puts in what was there; none at a point that the text did not come by."""
+    """Return a hook that puts the cached value in; none at a point that the text does not reach."""
     return {name: _instead(cache[name])} if name in cache else {}
 
 
@@ -94,7 +94,7 @@ def _instead(value: Tensor) -> HookFn:
 
 
 def _scaled(before: str, path: str, factor: Tensor) -> dict[str, HookFn]:
-    """Hooks that make what is behind an activation a fixed multiple of what is before it."""
+    """Return hooks that make `hook_post` a fixed multiple of the activation at `before`."""
     seen: list[Tensor] = []
 
     def remember(activation: Tensor, _hook: Hook) -> None:

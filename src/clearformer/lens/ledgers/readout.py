@@ -1,7 +1,7 @@
-"""From the final residual stream to one logit, or the difference of two, as a linear function: r x + c.
+"""One logit, or the difference of two, as a linear function of the final residual stream: r x + c.
 
-What lies between the two and is not linear is held as it was in this call: the scale of a masked head's norm, and of
-its GELU and a classifier's tanh the ratio f(x) / x. A soft cap comes after; it is no part of the sum.
+The nonlinear steps in between are held at their values in this call: the scale of a masked head's norm, and for
+its GELU and a classifier's tanh the ratio f(x) / x. A soft cap comes after; it is not part of the sum.
 
 Shapes: P positions that are read, D d_model, V vocabulary, C classes.
 """
@@ -24,16 +24,16 @@ from clearformer.model.transformer import MaskedHead
 
 @dataclass(frozen=True)
 class Readout:
-    """The logit of one output, or of a target less a foil, as a function of the final residual stream.
+    """The logit of an output, or of a target less a foil, as a function of the final residual stream.
 
     Attributes:
-        rows: The positions that are read: one, or all of them where a classifier takes their mean.
+        rows: The positions that are read: one, or all of them if a classifier takes their mean.
         direction: r.
-        constants: The parts of c, each by its parameter.
-        logit: The model's own, before a soft cap.
-        capped: After it; None, where the model has none.
+        constants: The parts of c, each with its parameter.
+        logit: The model's own logit, before a soft cap.
+        capped: The logit after the soft cap; None if the model has none.
         target: The number of the token or class.
-        foil: That of the other.
+        foil: The number of the foil, if any.
     """
 
     rows: list[int]
@@ -45,7 +45,7 @@ class Readout:
     foil: int | None
 
     def of(self, vectors: Float[Tensor, "*N P D"]) -> Float[Tensor, "*N"]:
-        """r x of final vectors, the mean over the positions that are read."""
+        """Return r x for final vectors, averaged over the positions that are read."""
         return (vectors @ self.direction).mean(-1)
 
     @property
@@ -61,10 +61,10 @@ def readout(
     target: int | str | None,
     foil: int | str | None,
 ) -> Readout:
-    """The way to a logit; where no target is named, to the largest.
+    """Return the linear function for a logit; without a target, for the largest.
 
     Raises:
-        UserError: the target or the foil is none of the model's outputs.
+        UserError: the target or the foil is not an output of the model.
     """
     model = inputs.model
     vectors = final_vectors(model, cache)  # [T D]
@@ -87,14 +87,14 @@ def readout(
 
 
 def final_vectors(model: Transformer, cache: ActivationCache) -> Float[Tensor, "T D"]:
-    """The vectors behind the final norm, of the text whose positions predict."""
+    """Return the vectors after the final norm of the stack whose positions predict."""
     prefix = own_prefix(model)
     stack = model.stack(prefix)
     return stack.ln_final(cache[f"{prefix}blocks.{len(stack.blocks) - 1}.hook_resid_post"])[0]
 
 
 def rows_read(inputs: Inputs, position: int) -> list[int]:
-    """The positions whose final vectors make the outputs: the one asked for, or those that a classifier pools."""
+    """Return the positions whose final vectors make the outputs: the given one, or those that a classifier pools."""
     config = inputs.model.config
     if config.n_classes is None:
         return [position]
@@ -104,7 +104,7 @@ def rows_read(inputs: Inputs, position: int) -> list[int]:
 def uncapped_outputs(
     model: Transformer, vectors: Float[Tensor, "1 T D"], position: int
 ) -> Float[Tensor, " V"]:
-    """The logits of a position, or of all classes, by the model's own parts, without a soft cap."""
+    """Return the logits of a position, or of all classes, by the model's own modules, without a soft cap."""
     if not isinstance(model, Encoder):
         return model.uncapped_logits(vectors[0, position])
     if model.config.n_classes is not None:
@@ -117,7 +117,7 @@ def uncapped_outputs(
 
 @dataclass(frozen=True)
 class Bend:
-    """norm(f(W x + b)), of which f and the norm are not linear."""
+    """norm(f(W x + b)), in which f and the norm are nonlinear."""
 
     path: str
     dense: nn.Linear
@@ -128,7 +128,7 @@ class Bend:
 
 @dataclass(frozen=True)
 class LastMatrix:
-    """The matrix that makes the outputs, and what stands around it."""
+    """The matrix that makes the outputs, and the steps around it."""
 
     weight: Float[Tensor, "V D"]
     bias: Float[Tensor, " V"] | None
@@ -139,7 +139,7 @@ class LastMatrix:
 
 
 def last_matrix(model: Transformer) -> LastMatrix:
-    """The matrix from the final vectors to a model's outputs."""
+    """Return the matrix from the final vectors to a model's outputs."""
     config = model.config
     if isinstance(model, Encoder) and config.n_classes is not None:
         pooler = model.pooler
@@ -159,7 +159,7 @@ def last_matrix(model: Transformer) -> LastMatrix:
 def _back_through(
     bend: Bend, direction: Float[Tensor, " D"], x: Float[Tensor, " D"]
 ) -> tuple[Float[Tensor, " D"], list[tuple[Writer, float]]]:
-    """The direction before a bend that has the given one behind it, and what its biases add."""
+    """Pull a direction back through a bend: return the direction before it, and the shares of its biases."""
     constants = []
     hidden = bend.dense(x)
     bent = bend.activation(hidden)
@@ -175,7 +175,7 @@ def _back_through(
 def _back_through_norm(
     norm: nn.Module, direction: Float[Tensor, " D"], x: Float[Tensor, " D"]
 ) -> Float[Tensor, " D"]:
-    """The direction before a norm whose scale is that of x."""
+    """Pull a direction back through a norm whose scale is that of x."""
     if isinstance(norm, nn.Identity):
         return direction
     weight = getattr(norm, "weight", None)

@@ -1,11 +1,11 @@
-"""The residual ledger: a logit as the sum of what every part of the model wrote for it (direct logit attribution).
+"""The residual ledger: a logit as the sum of each part's contribution (direct logit attribution).
 
     found = lens.ledger(run, "First Citizen:", target="\\n")
     found.parts[0]                     blocks.3.hook_mlp_out wrote +2.31 of the logit
     found.logit - found.sum            found.error
 
-Norm scales are held as they were; a part is pushed through every norm behind it. It is exact as a sum and says nothing
-of what a part would write, were another one changed: for causes see the interventions.
+Norm scales are held constant; each part is pushed through every norm after it. The sum is exact, but it does not say
+what a part would write if another were changed: for causes see the interventions.
 """
 
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ class Part:
     """One part of a sum.
 
     Attributes:
-        name: Its hook point; of a bias, which has none, the parameter.
-        layer: The block that it is in, if any.
-        head: Which of an attention's heads it is, if any.
-        value: Its share.
+        name: Its hook point, or its parameter if it is a bias.
+        layer: The number of its block, if any.
+        head: The number of the attention head, if any.
+        value: Its contribution.
     """
 
     name: str
@@ -47,18 +47,18 @@ class Part:
 
     @property
     def label(self) -> str:
-        """Its name, and the head's number."""
+        """The name, with the number of the head."""
         return self.name if self.head is None else f"{self.name}[{self.head}]"
 
 
 @dataclass(frozen=True)
 class LayerSum:
-    """The parts of one layer together.
+    """The parts of one layer, summed.
 
     Attributes:
-        name: The layer's number; `in` for what comes before the blocks, `out` for what comes behind them.
-        value: Their sum.
-        so_far: With that of all layers before.
+        name: The layer's number; `in` before the blocks, `out` after them.
+        value: The sum of its parts.
+        so_far: The sum up to and including this layer.
     """
 
     name: str
@@ -68,14 +68,14 @@ class LayerSum:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Ledger(SplitLogit):
-    """A logit, or the difference of two, as the sum of its parts.
+    """A logit, or the difference of two, as a sum of parts.
 
     Attributes:
-        parts: In the order in which the model computes them.
-        soft_cap: What no logit can be larger than: cap * tanh(logit / cap) is the last step; None: there is none.
-        capped: After that step; None, where there is none.
-        tokens: The text's, for the picture.
-        by_layer: The parts summed by layer, in the order of computation.
+        parts: The parts, in order of computation.
+        soft_cap: The cap of the last step, cap * tanh(logit / cap); None if there is none.
+        capped: The logit (or difference) after that step; None if there is none.
+        tokens: The text's tokens, for the figure.
+        by_layer: The parts summed by layer, in order of computation.
     """
 
     parts: list[Part]
@@ -86,7 +86,7 @@ class Ledger(SplitLogit):
 
     @property
     def largest(self) -> list[Part]:
-        """The parts by their size."""
+        """The parts, the largest in absolute value first."""
         return sorted(self.parts, key=lambda part: -abs(part.value))
 
     def table(self) -> Table:
@@ -110,7 +110,7 @@ class Ledger(SplitLogit):
         axes.set_title(f"{self.caption()}\nlogit {self.logit:+.3f}", fontsize=10)
 
     def _bars(self) -> tuple[list[str], list[float]]:
-        """The largest parts and, together, the rest."""
+        """Return the largest parts, and the rest as one."""
         shown = self.largest[:MOST_BARS]
         rest = self.largest[MOST_BARS:]
         names, values = [part.label for part in shown], [part.value for part in shown]
@@ -131,16 +131,16 @@ def ledger(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> Ledger:
-    """A logit of one position, part by part: embedding, position, heads, feed-forward networks and biases.
+    """Split a logit of one position into parts: embedding, position, heads, feed-forward networks and biases.
 
     Args:
-        subject: A run, or a model by itself.
-        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        subject: A run, or a bare model.
+        text: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder writes.
-        position: Where the logit stands; negative ones count from the end.
-        target: The token, by its text or id, or the class; the one with the largest logit, where not given.
-        foil: Another, whose logit is taken away: why this one and not that?
-        tokenizer: That of a model by itself.
+        position: The position of the logit; negative ones count from the end.
+        target: The token, by its text or id, or the class; by default the one with the largest logit.
+        foil: Another, whose logit is subtracted: why the target rather than the foil?
+        tokenizer: The tokeniser of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
@@ -159,7 +159,7 @@ def ledger(
 
 
 def of_parts(inputs: Inputs, position: int, way: Readout, parts: list[Part]) -> Ledger:
-    """The ledger of some parts, beside the model's own logit."""
+    """Make a ledger of some parts, with the model's own logit."""
     total = sum(part.value for part in parts)
     return Ledger(
         token=inputs.labels[position],
@@ -178,7 +178,7 @@ def of_parts(inputs: Inputs, position: int, way: Readout, parts: list[Part]) -> 
 
 
 def summed_by_layer(parts: Sequence[Part]) -> list[LayerSum]:
-    """The sums of the parts of each layer."""
+    """Sum the parts of each layer."""
     sums: dict[str, float] = {}
     is_behind = False
     for part in parts:
@@ -190,5 +190,5 @@ def summed_by_layer(parts: Sequence[Part]) -> list[LayerSum]:
 
 
 def place(number: int | None) -> str:
-    """A layer or head for a table."""
+    """Return a layer or head for a table."""
     return "" if number is None else str(number)

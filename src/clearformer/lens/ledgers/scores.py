@@ -1,13 +1,13 @@
 """The score ledger: one attention score as a sum over who wrote the query's vector and who wrote the key's.
 
     found = lens.score(run, text, layer=1, head=0, key=3)
-    found.pairs[0]          which writer's part of the query meets which writer's part of the key, and how much it adds
+    found.pairs[0]          the largest term: two writers, one of each vector, and how much they add
 
     score = scale * sum over i, j of R(W_Q n(x_i)) . R(W_K n(x_j)) + bias
 
-x_i are the parts of the residual stream at the query's position and x_j those at the key's; n is the norm and, where
-there is one, that of queries and keys, each with its scale held as it was; R turns both by their positions (RoPE).
-ALiBi's and relative positions' numbers are a term of their own.
+x_i are the parts of the residual stream at the query's position and x_j those at the key's. n is the block's norm and,
+if there is one, the norm of queries and keys, each with its scale held constant. R rotates both by their positions
+(RoPE). The biases of ALiBi and relative positions are a separate term.
 
 Shapes: N parts of the query's vector, M of the key's, S positions that are read, D d_model, Dh head size.
 """
@@ -47,7 +47,7 @@ from clearformer.model.block import Block
 from clearformer.text import Tokenizer
 
 SubLayer = Literal["attn", "cross_attn", "encoder"]
-MOST_WRITERS = 16  # of each side of the picture
+MOST_WRITERS = 16  # on each side of the figure
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Pair:
     """One term of a score: a part of the query's vector with a part of the key's.
 
     Attributes:
-        query: Who wrote the one.
-        key: Who wrote the other.
-        value: What they add to the score.
+        query: The writer of the query's part.
+        key: The writer of the key's part.
+        value: Their contribution to the score.
     """
 
     query: Part
@@ -67,27 +67,27 @@ class Pair:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Score(Shown):
-    """One score q.k as the sum of its parts.
+    """An attention score q.k as a sum of parts.
 
     Attributes:
         layer: Counted from 0.
         head: Counted from 0.
-        attention: `attn`; of an encoder-decoder also `cross_attn`, whose keys are those of the source, or `encoder` for
-            a block of its encoder.
-        query: The token that reads.
-        query_position: Its place.
-        key: The token that is read.
-        key_position: Its place.
+        attention: `attn`; for an encoder-decoder also `cross_attn`, whose keys come from the source, or `encoder` for a
+            block of its encoder.
+        query: The query's token.
+        query_position: Its position.
+        key: The key's token.
+        key_position: Its position.
         weight: The attention weight that the softmax makes of the score.
-        score: The model's own, as it enters the softmax.
-        sum: Of the pairs and the bias.
-        error: How far the two are apart.
-        bias: What positions add to it (ALiBi, relative), else 0.
-        queries: The writers of the query's vector, each with all that it adds to the score.
-        keys: Those of the key's.
-        values: What each pair adds, [N M].
-        read: The tokens that this head can read.
-        weights: By which the query reads each of them, [S].
+        score: The model's own score, as it enters the softmax.
+        sum: The sum of the pairs and the bias.
+        error: |sum - score|.
+        bias: The contribution of positions (ALiBi, relative); otherwise 0.
+        queries: The writers of the query's vector, each with its total contribution to the score.
+        keys: The writers of the key's vector, likewise.
+        values: The contribution of each pair, [N M].
+        read: The labels of all key positions.
+        weights: The query's weight for each of them, [S].
     """
 
     layer: int
@@ -110,7 +110,7 @@ class Score(Shown):
 
     @property
     def pairs(self) -> list[Pair]:
-        """All terms, by their size."""
+        """All terms, the largest in absolute value first."""
         rows = self.values.tolist()
         pairs = [
             Pair(query, key, value)
@@ -120,7 +120,7 @@ class Score(Shown):
         return sorted(pairs, key=lambda pair: -abs(pair.value))
 
     def to_dict(self) -> dict[str, Any]:
-        """All values; `values` row by row, a row for each of `queries`."""
+        """Return all values; `values` is a list of rows, one for each of `queries`."""
         return super().to_dict() | {"values": self.values.tolist(), "weights": self.weights.tolist()}
 
     def caption(self) -> str:
@@ -179,19 +179,18 @@ def score(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> Score:
-    """One score, pair by pair of what was written: why does this head look there?
+    """Split one attention score into pairs of writers: why does this head attend there?
 
     Args:
-        subject: A run, or a model by itself.
-        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        subject: A run, or a bare model.
+        text: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder writes.
-        layer: The block; negative ones count from the last. Of an encoder-decoder, the decoder's, but for `encoder`.
-        head: Which of its heads.
-        position: The one that reads.
-        key: The one that is read, of cross-attention one of the source's; where not given, the one that the head reads
-            most.
-        attention: `cross_attn` for that of an encoder-decoder to its source, `encoder` for that within the source.
-        tokenizer: That of a model by itself.
+        layer: The block; negative ones count from the last. A block of the decoder, except with `encoder`.
+        head: The number of the head.
+        position: The query's position.
+        key: The key's position, in the source for cross-attention; by default the one with the largest weight.
+        attention: `cross_attn` for an encoder-decoder's cross-attention, `encoder` for attention within the source.
+        tokenizer: The tokeniser of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
@@ -273,7 +272,7 @@ def projected(
     row: int,
     cache: ActivationCache,
 ) -> Stream:
-    """The query or the key of a head, by who wrote the vector that it is made of; biases are parts of their own."""
+    """Return a head's query or key, split by the writers of the vector it is made from; biases are separate parts."""
     if not isinstance(module, ProjectedHeads):
         return Stream(stream.writers, module.queries(stream.vectors)[:, :, 0])  # one head, and no biases
     matrix = module.W_Q if side == "q" else module.W_K
@@ -295,14 +294,14 @@ def projected(
 
 
 def turned(inputs: Inputs, prefix: str, stream: Stream, row: int) -> Stream:
-    """Every part turned by a position, where positions turn queries and keys."""
+    """Rotate every part by its position, if positions rotate queries and keys."""
     position = torch.tensor([row], device=stream.vectors.device)
     rotate = inputs.model.stack(prefix).position.rotate
     return Stream(stream.writers, rotate(stream.vectors[:, :, None], position)[:, :, 0])
 
 
 def bias_of_positions(inputs: Inputs, prefix: str, head: int, query: int, key: int) -> float:
-    """The number that positions add to a score."""
+    """Return the bias that positions add to a score."""
     device = inputs.tokens.device
     q_pos, k_pos = torch.tensor([query], device=device), torch.tensor([key], device=device)
     bias = inputs.model.stack(prefix).position.bias(q_pos, k_pos)
@@ -310,18 +309,18 @@ def bias_of_positions(inputs: Inputs, prefix: str, head: int, query: int, key: i
 
 
 def layer_in(path: str) -> int:
-    """The number of the block that a path leads into."""
+    """Return the number of the block in a path."""
     return int(path.split(".")[1])
 
 
-# --- what there is ----------------------------------------------------------------------------------------
+# --- finding blocks and heads -----------------------------------------------------------------------------
 
 
 def block_of(inputs: Inputs, prefix: str, layer: int) -> tuple[Block, int]:
-    """A block, and its number counted from 0.
+    """Return a block, and its number from 0.
 
     Raises:
-        UserError: there is none of that number.
+        UserError: there is no such block.
     """
     blocks = inputs.model.stack(prefix).blocks
     n = len(blocks)
@@ -335,7 +334,7 @@ def block_of(inputs: Inputs, prefix: str, layer: int) -> tuple[Block, int]:
 
 
 def check_attention(inputs: Inputs, attention: str) -> None:
-    """Raise UserError where a model has no such attention."""
+    """Raise UserError if the model has no such attention."""
     if attention not in get_args(SubLayer):
         raise UserError(f"attention: attn, cross_attn or encoder; got {attention!r}")
     if attention != "attn" and inputs.source is None:
@@ -343,7 +342,7 @@ def check_attention(inputs: Inputs, attention: str) -> None:
 
 
 def attention_of(block: Block, sublayer: str, layer: int) -> Attention:
-    """The attention whose scores are products q.k.
+    """Return a block's attention, whose scores are products q.k.
 
     Raises:
         UserError: its kind has no such scores.
@@ -358,10 +357,10 @@ def attention_of(block: Block, sublayer: str, layer: int) -> Attention:
 
 
 def check_head(inputs: Inputs, head: int) -> int:
-    """The number of a head counted from 0.
+    """Return the number of a head, from 0.
 
     Raises:
-        UserError: there is none of that number.
+        UserError: there is no such head.
     """
     n, _ = inputs.model.config.attention.heads(inputs.model.config.d_model)
     if not isinstance(head, int) or isinstance(head, bool) or not -n <= head < n:
@@ -370,7 +369,7 @@ def check_head(inputs: Inputs, head: int) -> int:
 
 
 def check_may_read(inputs: Inputs, module: Attention, attention: str, query: int, key: int) -> None:
-    """Raise UserError where the mask lets a query read no such key."""
+    """Raise UserError if the mask keeps the query from reading the key."""
     if attention == "cross_attn":
         return
     causal = inputs.model.config.family != "encoder" and attention != "encoder"
@@ -382,10 +381,10 @@ def check_may_read(inputs: Inputs, module: Attention, attention: str, query: int
 
 
 def without_stack(name: str) -> str:
-    """A hook point's name without its stack, which the column names."""
+    """Return a hook point's name without its stack, which the column's heading gives."""
     return name.replace("encoder_", "").replace("decoder_", "")
 
 
 def _largest(sizes: Tensor) -> list[int]:
-    """The places of the largest numbers, in their order."""
+    """Return the places of the largest numbers, in ascending order."""
     return sorted(sizes.topk(min(MOST_WRITERS, len(sizes))).indices.tolist())

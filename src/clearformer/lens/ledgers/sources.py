@@ -1,11 +1,11 @@
-"""The source ledger: a logit as the sum of what each token of the text gave to it, with everything else held still.
+"""The source ledger: a logit as a sum over the text's tokens, with everything nonlinear held fixed.
 
-Attention patterns, norm scales and activations are held as they were in this call; the model is then linear in its
-embeddings, and a token's share is that of its embedding along every path through values and residuals. An activation
-f(x) is held by its ratio f(x) / x, in a gated network by its gate. That is a convention and no cause: patterns and
-activations would change as well, were a token another one.
+Attention patterns, norm scales and activations keep their values from this call, which makes the model linear in its
+embeddings. A token's share is that of its embedding along every path through values and residuals. An activation f(x)
+is held by its ratio f(x) / x, a gated network by its gate. This is a convention, not a cause: with another token,
+patterns and activations would change as well.
 
-    logit = sum over tokens of J_s x_s + c        J the model held still, c what it gives of biases alone
+    logit = sum over tokens of J_s x_s + c        J the Jacobian held fixed, c the part due to biases alone
 
 Shapes: T positions, D d_model.
 """
@@ -34,15 +34,15 @@ MOST_BARS = 48
 
 @dataclass(frozen=True)
 class Source:
-    """The share of one token.
+    """The share of a token.
 
     Attributes:
-        token: As a person can read it.
-        position: Its place in its text.
-        text: `text`, or of an encoder-decoder `source` and `output`.
+        token: The token in readable form.
+        position: Its position in its text.
+        text: `text`; for an encoder-decoder `source` or `output`.
         embedding: The share of its embedding.
-        order: That of its position's vector, where positions are added to the embeddings.
-        value: The two together.
+        order: The share of its position's vector, where positions are added to the embeddings.
+        value: embedding + order.
     """
 
     token: str
@@ -55,11 +55,11 @@ class Source:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Sources(SplitLogit):
-    """A logit, or the difference of two, as the sum of what each token gave.
+    """A logit, or the difference of two, as a sum over tokens.
 
     Attributes:
-        parts: A share for each token of the text (or the texts).
-        biases: The share of all biases, which no token brings.
+        parts: A share for each token of the text (or of both texts).
+        biases: The share of all biases, which belongs to no token.
         convention: How the model was made linear.
     """
 
@@ -102,10 +102,10 @@ def sources(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> Sources:
-    """A logit of one position, token by token of the text; the arguments are those of `ledger`.
+    """Split a logit of one position by the tokens of the text; the arguments are those of `ledger`.
 
     Raises:
-        UserError: there is no such position, token or class, or the model has a part that cannot be held still.
+        UserError: there is no such position, token or class, or the model has a part that cannot be held fixed.
     """
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     at, model = inputs.predicting(position), inputs.model
@@ -138,14 +138,14 @@ def sources(
 
 
 def _along(vectors: Float[Tensor, "1 T D"], slope: Tensor | None) -> list[float]:
-    """The share of each token's vector; of one that no path leads from, none."""
+    """Return the share of each token's vector; 0 if no path leads from it to the logit."""
     if slope is None:
         return [0.0] * vectors.shape[1]
     return (vectors * slope)[0].sum(-1).tolist()
 
 
 def _parts(inputs: Inputs, shares: dict[str, list[float]]) -> Iterator[Source]:
-    """The shares by token, text after text."""
+    """Yield the shares of the tokens, text by text."""
     if inputs.source is None:
         texts = [("", "text", inputs.labels)]
     else:
@@ -158,7 +158,7 @@ def _parts(inputs: Inputs, shares: dict[str, list[float]]) -> Iterator[Source]:
 
 
 def _place(part: Source) -> str:
-    """A token and where it stands; of two texts, in which."""
+    """Return a token and its position, preceded by its text if there are two."""
     text = "" if part.text == "text" else f"{part.text}: "
     return f"{text}{visible(part.token)}  {part.position}"
 

@@ -1,4 +1,4 @@
-"""A logit that is split into a sum: what the ledgers of it have in common."""
+"""A logit split into a sum: the common part of the ledgers of logits."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from clearformer.lens.showing import Shown, logit_name, quoted
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SplitLogit(Shown, ABC):
-    """A logit, or the difference of two, as a sum.
+    """A logit, or the difference of two, as a sum of parts.
 
     Attributes:
         token: The token at the position.
-        position: Counted from 0.
-        target: The token (or class) whose logit it is.
-        foil: The one whose logit is taken away, if any.
-        logit: The model's own, before a soft cap.
-        sum: That of the parts.
-        error: How far the two are apart.
+        position: The position, from 0.
+        target: The token (or class) of the logit.
+        foil: The token or class whose logit is subtracted, if any.
+        logit: The model's own logit, before a soft cap.
+        sum: The sum of the parts.
+        error: |sum - logit|.
     """
 
     token: str

@@ -1,7 +1,7 @@
 """The residual stream as the sum of what was written to it (Elhage et al. 2021; lecture 002, the residual stream).
 
-Every part goes the way of the whole: where a block's norm stands behind its sub-layers, through each later norm. A norm
-is taken as it was in this call, its scale a constant, and is then linear: the parts' results sum to its own.
+Each part goes through the same steps as the whole: where a block has its norms after its sub-layers, through each later
+norm. A norm keeps the scale it had in this call, which makes it linear: the normed parts sum to the normed whole.
 
     post-norm    x' = norm(x + out)        x = a + b        x' = norm(a) + norm(b) + norm(out) + the norm's bias
 
@@ -31,17 +31,17 @@ KEPT = (
     "hook_mlp_out",
     "hook_resid_post",
 )
-"""The last parts of the hook points' names that a decomposition needs."""
+"""Endings of the hook points that a decomposition needs."""
 
 
 @dataclass(frozen=True)
 class Writer:
-    """One part of a model that writes to the residual stream.
+    """A part of a model that writes to the residual stream.
 
     Attributes:
-        name: Its hook point; of a bias, which has none, the parameter.
-        layer: The block that it is in, if any.
-        head: Which of an attention's heads it is, if any.
+        name: Its hook point, or its parameter if it is a bias.
+        layer: The number of its block, if any.
+        head: The number of the attention head, if any.
     """
 
     name: str
@@ -51,22 +51,22 @@ class Writer:
 
 @dataclass(frozen=True)
 class Stream:
-    """The residual stream at some positions: the sum of `vectors` over its first dimension."""
+    """The residual stream at some positions, as the sum of `vectors` over its first dimension."""
 
     writers: list[Writer]
     vectors: Float[Tensor, "N P D"]
 
     @property
     def total(self) -> Float[Tensor, "P D"]:
-        """The stream itself."""
+        """The residual stream itself."""
         return self.vectors.sum(0)
 
     def plus(self, other: "Stream") -> "Stream":
-        """With more parts."""
+        """Return the stream with more parts."""
         return Stream([*self.writers, *other.writers], torch.cat([self.vectors, other.vectors]))
 
     def plus_constant(self, writer: Writer, vector: Float[Tensor, " D"] | None) -> "Stream":
-        """With a bias, which is the same at every position, if there is one."""
+        """Return the stream with a bias, if there is one, which is the same at every position."""
         if vector is None:
             return self
         return self.plus(Stream([writer], vector.expand(1, *self.vectors.shape[1:])))
@@ -78,27 +78,27 @@ def is_needed(name: str) -> bool:
 
 
 class Decomposition:
-    """The residual streams of one call of a model, part by part.
+    """The residual streams of one call of a model, split into parts.
 
     Args:
-        model: Whose call it was.
-        cache: Its activations at the points that `is_needed` tells, of one text.
+        model: The model.
+        cache: Its activations for one text, at the points where `is_needed`.
     """
 
     def __init__(self, model: Transformer, cache: ActivationCache) -> None:
         self.model, self.cache = model, cache
 
     def final(self, prefix: str, rows: Sequence[int]) -> Stream:
-        """The stream behind a stack's final norm, at some positions.
+        """Return the stream after a stack's final norm, at some positions.
 
         Raises:
-            UserError: the model has a norm of another kind, which cannot be held constant.
+            UserError: the model has a norm of an unknown kind, whose scale cannot be held constant.
         """
         *_, (_, stream) = self._on_the_way(prefix, rows)
         return self.through_norm(self.model.stack(prefix).ln_final, f"{prefix}ln_final", stream, rows)
 
     def read_by(self, prefix: str, layer: int, sublayer: str, rows: Sequence[int]) -> Stream:
-        """The stream as a block's `attn` or `cross_attn` reads it, behind its norm, at some positions."""
+        """Return the stream as a block's `attn` or `cross_attn` reads it, after its norm, at some positions."""
         wanted = f"{prefix}blocks.{layer}.{sublayer}"
         stream = next(stream for point, stream in self._on_the_way(prefix, rows) if point == wanted)
         block = self._block(prefix, layer)
@@ -108,7 +108,7 @@ class Decomposition:
         return self.through_norm(getattr(block, norm), f"{prefix}blocks.{layer}.{norm}", stream, rows)
 
     def through_norm(self, norm: nn.Module, path: str, stream: Stream, rows: Sequence[int]) -> Stream:
-        """A norm of all parts, its scale that of the whole; its bias is a part of its own."""
+        """Apply a norm to all parts, with the scale of the whole; its bias becomes a part of its own."""
         check_norm(norm, path)
         if isinstance(norm, nn.Identity):
             return stream
@@ -116,7 +116,7 @@ class Decomposition:
         return frozen_norm(norm, stream, scale, path)
 
     def _on_the_way(self, prefix: str, rows: Sequence[int]) -> Iterator[tuple[str, Stream]]:
-        """The stream before each sub-layer, by the sub-layer's name, and at last behind all blocks."""
+        """Yield the stream before each sub-layer, with the sub-layer's name, and finally after all blocks."""
         stream = self._embedded(prefix, rows)
         for layer in range(len(self.model.stack(prefix).blocks)):
             block, path = self._block(prefix, layer), f"{prefix}blocks.{layer}"
@@ -138,7 +138,7 @@ class Decomposition:
         return block
 
     def _embedded(self, prefix: str, rows: Sequence[int]) -> Stream:
-        """The tokens' vectors and those of their positions, behind the embeddings' norm."""
+        """Return the tokens' vectors and those of their positions, after the embedding norm."""
         vectors = self.cache[f"hook_{prefix}embed"][0, list(rows)]  # [P D]
         types = None if self.model.token_types is None else self.model.token_types.weight[0]
         stream = Stream(
@@ -152,7 +152,7 @@ class Decomposition:
     def _add(
         self, block: Block, norm: str, path: str, stream: Stream, written: Stream, rows: Sequence[int]
     ) -> Stream:
-        """The stream after a sub-layer wrote to it; see `Block.add`."""
+        """Return the stream after a sub-layer wrote to it; see `Block.add`."""
         stream = stream.plus(written) if block.residual else written
         if block.placement != "post":
             return stream
@@ -161,9 +161,9 @@ class Decomposition:
     def _attention(
         self, attention: nn.Module, path: str, sublayer: str, layer: int, rows: Sequence[int]
     ) -> Stream:
-        """The output of each head, and the bias of the output matrix."""
+        """Return the output of each head, and the bias of the output matrix."""
         name = f"{path}.{sublayer}.hook_z"
-        if name not in self.cache:  # a kind of one's own, of whose heads nothing is known
+        if name not in self.cache:  # a user's kind of attention, whose heads are unknown
             whole = f"{path}.hook_{sublayer}_out"
             return Stream([Writer(whole, layer)], self.cache[whole][:, list(rows)])
         z = self.cache[name][0, list(rows)].transpose(0, 1)  # [H P Dh]
@@ -179,7 +179,7 @@ class Decomposition:
         return heads.plus_constant(writer, bias[0, 0] if has_bias else None)
 
     def _mlp(self, mlp: nn.Module, path: str, layer: int, rows: Sequence[int]) -> Stream:
-        """The output of a feed-forward network, and the bias of its last matrix."""
+        """Return the output of a feed-forward network, and the bias of its last matrix."""
         name = f"{path}.hook_mlp_out"
         written = self.cache[name][:, list(rows)]  # [1 P D]
         bias = getattr(getattr(mlp, "W_out", None), "bias", None)
@@ -188,7 +188,7 @@ class Decomposition:
 
 
 def frozen_norm(norm: nn.Module, stream: Stream, scale: Float[Tensor, "P 1"], path: str) -> Stream:
-    """A norm whose scale is held constant, of all parts of a stream, and its bias."""
+    """Apply a norm with a constant scale to all parts of a stream; add its bias."""
     x, weight = stream.vectors, getattr(norm, "weight", None)
     if isinstance(norm, LayerNormModule):
         x = x - x.mean(-1, keepdim=True)
@@ -199,7 +199,7 @@ def frozen_norm(norm: nn.Module, stream: Stream, scale: Float[Tensor, "P 1"], pa
 
 
 def check_norm(norm: nn.Module, path: str) -> None:
-    """Raise UserError where it is not known how a norm is held constant."""
+    """Raise UserError if the norm is of a kind whose scale cannot be held constant."""
     if not isinstance(norm, nn.Identity | LayerNormModule | RMSNormModule):
         raise UserError(
             f"{path}: a ledger holds the scale of LayerNorm and RMSNorm constant, and knows none of "
@@ -208,7 +208,7 @@ def check_norm(norm: nn.Module, path: str) -> None:
 
 
 def scale_of(norm: nn.Module, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B 1"]:
-    """The number that a norm divides vectors by."""
+    """Return the number that a norm divides each vector by."""
     seen: list[Tensor] = []
     with hooked(norm, {"hook_scale": lambda scale, _: seen.append(scale)}):
         norm(x)
@@ -216,5 +216,5 @@ def scale_of(norm: nn.Module, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B 1"]
 
 
 def own_prefix(model: Transformer) -> str:
-    """The prefix of the names of the stack whose positions predict."""
+    """Return the prefix of the stack whose positions predict."""
     return "decoder_" if model.config.family == "encoder-decoder" else ""

@@ -1,4 +1,4 @@
-"""The numbers of one block: every matrix on the way through it, and of any number of them what it was computed of."""
+"""The numbers of one block: every matrix on the way through it, and the operands of any one number."""
 
 from clearformer.lens.numbers.block import BlockNumbers, NamedArray, block
 from clearformer.lens.numbers.cell import Cell, cell

@@ -1,6 +1,6 @@
-"""The steps of one head: queries, keys and values, scores, pattern, the weighted sum and what it writes.
+"""The steps of one head: queries, keys and values, scores, pattern, the weighted sum and its output.
 
-Shapes: T positions that read, S that are read, D d_model, H heads, K key/value heads, Dh head size.
+Shapes: T query positions, S key positions, D d_model, H heads, K key/value heads, Dh head size.
 """
 
 from dataclasses import dataclass
@@ -42,17 +42,17 @@ KNOWN = (LastModule, MeanModule, DotModule, SharedModule, MultiHeadModule, Linea
 
 @dataclass(frozen=True)
 class Head:
-    """One head of an attention whose steps are wanted.
+    """One head of an attention module.
 
     Attributes:
         module: The attention.
         path: Its name: `blocks.0.attn`.
         number: The head, from 0.
-        reads: What the queries are made of.
-        memory: What the keys and values are made of, where that is another text.
-        positions: The stack's; None of cross-attention, in which order has no part.
-        positions_path: Their name.
-        causal: Whether a query reads only keys before it.
+        reads: The input of the queries.
+        memory: The input of the keys and values, if it is another text.
+        positions: The stack's position encoding; None for cross-attention, which ignores positions.
+        positions_path: The name of the position encoding.
+        causal: Whether a query reads only keys up to its own position.
     """
 
     module: nn.Module
@@ -66,22 +66,22 @@ class Head:
 
     @property
     def key_head(self) -> int:
-        """The key/value head that it reads."""
+        """The number of its key/value head."""
         module = self.module
         grouped = isinstance(module, ProjectedHeads)
         return self.number // (module.n_heads // module.n_kv_heads) if grouped else self.number
 
     @property
     def key_rows(self) -> Axis | None:
-        """The axis of the keys, where they are not what reads."""
+        """The axis of the keys, if it is not that of the queries."""
         return None if self.memory is None else "source"
 
 
 def attention_steps(way: Way, head: Head) -> None:
-    """Add the steps of a head, up to what it writes."""
+    """Add the steps of a head, up to its output."""
     module = head.module
     if not isinstance(module, KNOWN):
-        return  # a kind of one's own: what it writes is shown, and how is not known
+        return  # a user's kind: its output is shown, but not how it is computed
     if isinstance(module, LastModule):
         z = way.activation(f"{head.path}.hook_z", "z", 0)
         code: Code = (LastModule.forward, "return self.hook_z")
@@ -107,19 +107,19 @@ def attention_steps(way: Way, head: Head) -> None:
 
 
 def queries_and_keys(way: Way, head: Head) -> tuple[Source, Source]:
-    """Both, before positions turn them."""
+    """Add queries and keys before rotation."""
     return projected(way, head, "q", head.reads), projected(way, head, "k", head.memory or head.reads)
 
 
 def rotated_both(way: Way, head: Head, q: Source, k: Source) -> tuple[Source, Source]:
-    """Both, turned by their positions where these turn them."""
+    """Rotate queries and keys by their positions, for rotary positions."""
     if not isinstance(head.positions, RotaryPositions):
         return q, k
     return rotated(way, head, "q", q), rotated(way, head, "k", k)
 
 
 def projected(way: Way, head: Head, side: str, x: Source) -> Source:
-    """A head's queries or keys, before positions turn them."""
+    """Add a head's queries or keys before rotation."""
     module, path = head.module, head.path
     number = head.number if side == "q" else head.key_head
     rows = head.key_rows if side == "k" else None
@@ -142,7 +142,7 @@ def projected(way: Way, head: Head, side: str, x: Source) -> Source:
 
 
 def projection(way: Way, head: Head, letter: str, made: Source | None, title: str, x: Source) -> Source:
-    """A head's part of x W + b, for one of Q, K and V; `made` where a hook point has it."""
+    """Add a head's part of x W + b, for one of Q, K and V; `made` is the result if it has a hook point."""
     module, path = head.module, f"{head.path}.W_{letter}"
     assert isinstance(module, ProjectedHeads)
     number = head.number if letter == "Q" else head.key_head
@@ -169,7 +169,7 @@ def projection(way: Way, head: Head, letter: str, made: Source | None, title: st
 
 
 def values_of(way: Way, head: Head) -> Source:
-    """A head's values."""
+    """Add a head's values."""
     module, x, rows = head.module, head.memory or head.reads, head.key_rows
     v = way.activation(f"{head.path}.hook_v", "v", head.key_head)
     if isinstance(module, ProjectedHeads) and not isinstance(module.W_V, nn.Identity):
@@ -183,7 +183,7 @@ def values_of(way: Way, head: Head) -> Source:
 
 
 def rotated(way: Way, head: Head, side: str, x: Source) -> Source:
-    """Queries or keys, turned by their positions."""
+    """Add queries or keys rotated by their positions."""
     number = head.number if side == "q" else head.key_head
     made = way.activation(f"{head.path}.hook_rot_{side}", f"{side}_rot", number)
     tables = [
@@ -200,7 +200,7 @@ def rotated(way: Way, head: Head, side: str, x: Source) -> Source:
 
 
 def softmax_pattern_of(way: Way, head: Head, sides: tuple[Source, Source] | None) -> Source:
-    """The pattern of an attention that takes a softmax of its scores; without queries and keys these are 0."""
+    """Add the pattern of softmax attention; without queries and keys its scores are 0."""
     module, path = head.module, head.path
     assert isinstance(module, Attention)
     bias = position_bias(way, head)
@@ -245,7 +245,7 @@ def softmax_pattern_of(way: Way, head: Head, sides: tuple[Source, Source] | None
 
 
 def masked(way: Way, head: Head, scores: Source) -> Source:
-    """Scores behind the mask: where a query may not read, the lowest number that there is."""
+    """Add the scores after the mask: the lowest number where a query may not read."""
     module = head.module
     assert isinstance(module, Attention)
     may_read = readable(way, head, module.window)
@@ -269,7 +269,7 @@ def masked(way: Way, head: Head, scores: Source) -> Source:
 
 
 def readable(way: Way, head: Head, window: int | None) -> Source:
-    """1 where a query may read a key."""
+    """Add a matrix that is 1 where a query may read a key."""
     reads, read = head.reads.values, (head.memory or head.reads).values
     q_pos, k_pos = (torch.arange(len(each), device=each.device) for each in (reads, read))
     attend = Mask(q_pos, k_pos, head.causal).attend(window)[0, 0].to(reads.dtype)
@@ -291,7 +291,7 @@ def readable(way: Way, head: Head, window: int | None) -> Source:
 
 
 def linear_pattern_of(way: Way, head: Head, q: Source, k: Source) -> Source:
-    """The pattern of linear attention, which is formed where somebody looks at it."""
+    """Add the pattern of linear attention, which the model forms only if it is hooked."""
     path = head.path
     phi_q, phi_k = (
         way.add(
@@ -342,7 +342,7 @@ def linear_pattern_of(way: Way, head: Head, q: Source, k: Source) -> Source:
 
 
 def position_bias(way: Way, head: Head) -> Source | None:
-    """The numbers that positions add to a head's scores, if they add any."""
+    """Add the biases of a head's scores by position; return None if there are none."""
     positions, path = head.positions, head.positions_path
     if not isinstance(positions, LinearBiases | RelativeBiases):
         return None
@@ -375,15 +375,15 @@ def position_bias(way: Way, head: Head) -> Source | None:
 
 
 def bucket_of(positions: RelativeBiases, distance: int) -> int:
-    """The bucket of one distance."""
+    """Return the bucket of a distance."""
     return int(positions.bucket(torch.tensor([[distance]], device=positions.weight.device)))
 
 
-# --- what is written --------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------
 
 
 def written_by_head(way: Way, head: Head, z: Source) -> None:
-    """The step from a head's weighted sum to the residual stream; none, where there is no output matrix."""
+    """Add the step from a head's weighted sum to its output; none if there is no output matrix."""
     module, path = head.module, f"{head.path}.W_O"
     if not isinstance(module, ProjectedHeads) or isinstance(module.W_O, nn.Identity):
         return
@@ -404,7 +404,7 @@ def written_by_head(way: Way, head: Head, z: Source) -> None:
 
 
 def attention_out(way: Way, path: str, out: str, module: nn.Module, symbol: str) -> Source:
-    """The step to the output of all heads together."""
+    """Add the step to the output of all heads together."""
     made = way.activation(out, symbol)
     if not isinstance(module, KNOWN):
         why = (

@@ -1,4 +1,4 @@
-"""One block by its numbers: every matrix on the way through it, for one head of its attention.
+"""One block in numbers: every matrix on the way through it, for one head of its attention.
 
     found = lens.block(run, "First Citizen:", layer=0, head=2)
     found["blocks.0.attn.hook_q"].values        [T Dh]
@@ -6,9 +6,9 @@
     lens.cell(run, "First Citizen:", layer=0, head=2, name="blocks.0.attn.hook_q", row=3, column=5)
     lens.matrix(run, text, layer=0, head=2, name="blocks.0.mlp.hook_post", row=700, column=900)     a part of one
 
-Names are those of the hook points; a matrix without one (scores before the mask, one head's output) has no `hook_` in
-its name. What a kind does not have is not there. The first block's way begins at the embeddings; the last one's ends
-at the logits of the position.
+Names are those of hook points; a matrix without one (scores before the mask, one head's output) has a name without
+`hook_`. Matrices that a kind does not have are left out. The first block also has the embeddings, the last one also the
+logits of the position.
 
 Shapes: R rows, C columns.
 """
@@ -33,27 +33,27 @@ from clearformer.results import Result
 from clearformer.text import Tokenizer
 
 MOST_ROWS = 256
-MOST_OUTPUTS = 64  # logits, the largest first
+MOST_OUTPUTS = 64  # logits, largest first
 PICTURES_A_LINE = 4
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class NamedArray(Result):
-    """One matrix on the way.
+    """One matrix of a block.
 
     Attributes:
-        name: Its hook point.
-        symbol: What the equations call it.
-        title: It in words.
-        equation: How it is made of earlier ones.
+        name: Its hook point, or its name without one.
+        symbol: Its symbol in equations.
+        title: The matrix in words.
+        equation: How it is made from earlier matrices.
         stage: embedding, attention, cross-attention, feed-forward or output.
         rows: The numbers of its rows: positions.
-        columns: Those of its columns: dimensions, positions that are read, or ids of outputs.
-        row_axis: What the rows are: tokens, the source's, or the text as a whole.
-        column_axis: What the columns are: dimensions, tokens, source, vocabulary or classes.
-        column_labels: Of outputs; none elsewhere.
-        size: How many rows and columns there are, of which these are shown.
-        values: The numbers.
+        columns: The numbers of its columns: dimensions, key positions, or ids of outputs.
+        row_axis: The kind of its rows: tokens, source, or the text as a whole.
+        column_axis: The kind of its columns: dimensions, tokens, source, vocabulary or classes.
+        column_labels: The labels of outputs; otherwise empty.
+        size: The numbers of rows and columns of the whole matrix.
+        values: The numbers shown.
     """
 
     name: str
@@ -70,10 +70,10 @@ class NamedArray(Result):
     values: Float[np.ndarray, "R C"]
 
     def change_to(self, other: "NamedArray") -> "NamedArray":
-        """The same matrix of another run less this one; of logits, the largest of both runs.
+        """Return the same matrix of another run less this one; for logits, at the outputs that both show.
 
         Raises:
-            UserError: it has other rows or columns, or another equation.
+            UserError: its rows, columns or equation differ.
         """
         common = [each for each in self.columns if each in other.columns]
         is_same = (self.rows, self.equation) == (other.rows, other.equation)
@@ -94,16 +94,16 @@ def _described(array: NamedArray) -> str:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class BlockNumbers(Shown):
-    """The matrices of a block, in the order of computation.
+    """The matrices of a block, in order of computation.
 
     Attributes:
         layer: The block, from 0.
-        head: Whose queries, keys, values and scores are shown.
-        part: `attn`, `cross_attn`, or `encoder`.
-        position: Looked at, from 0: of the rows.
-        tokens: Those of the text; of an encoder-decoder those of its output.
-        source: Those of an encoder-decoder's source.
-        arrays: The matrices. Of a long text some rows around the position; of logits the largest.
+        head: The head whose queries, keys, values and scores are shown.
+        part: `attn`, `cross_attn` or `encoder`.
+        position: The chosen row, from 0.
+        tokens: The tokens of the text; for an encoder-decoder, of its output.
+        source: The tokens of an encoder-decoder's source.
+        arrays: The matrices; for a long text the rows around the position, for logits the largest.
     """
 
     layer: int
@@ -115,10 +115,10 @@ class BlockNumbers(Shown):
     arrays: list[NamedArray]
 
     def __getitem__(self, name: str) -> NamedArray:
-        """The matrix of a hook point.
+        """Return a matrix by name.
 
         Raises:
-            UserError: there is none of that name on the way.
+            UserError: the block has no such matrix.
         """
         names = [array.name for array in self.arrays]
         check_name(name, names)
@@ -135,7 +135,7 @@ class BlockNumbers(Shown):
         return Table(["symbol", "name", "size", "equation"], rows, n_left=4)
 
     def table_of_changes(self) -> Table:
-        """Each matrix with how far it changed."""
+        """Return the size of each matrix's change."""
         rows = []
         for array in self.arrays:
             size = np.abs(array.values[np.isfinite(array.values)])
@@ -160,7 +160,7 @@ class BlockNumbers(Shown):
         figure.suptitle(self.caption(), fontsize=10)
 
 
-LOWEST = 1e30  # in size: what lies beyond is a mask
+LOWEST = 1e30  # in absolute value; anything beyond is a mask
 PART_WORDS = {"attn": "attention", "cross_attn": "cross-attention", "encoder": "encoder's attention"}
 
 
@@ -178,19 +178,19 @@ def block(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> BlockNumbers:
-    """Every matrix on the way through one block.
+    """Return every matrix on the way through one block.
 
     Args:
-        subject: A run, or a model by itself.
-        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        subject: A run, or a bare model.
+        text: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder writes.
         layer: The block; negative ones count from the last.
-        head: Of the attention: whose queries, keys, values and scores are shown.
-        part: `attn`; of an encoder-decoder also `cross_attn`, or `encoder` for a block of its encoder.
-        position: Looked at; of a long text some rows around it are shown, and the logits are its own.
-        most_rows: Of a matrix, at most; `matrix` has the others.
-        most_columns: Likewise: the first ones, and of positions those around the position; all, where not given.
-        tokenizer: That of a model by itself.
+        head: The attention head whose queries, keys, values and scores are shown.
+        part: `attn`; for an encoder-decoder also `cross_attn`, or `encoder` for a block of its encoder.
+        position: The chosen row; for a long text the rows around it are shown, and the logits are its own.
+        most_rows: The largest number of rows of a matrix; `matrix` has the others.
+        most_columns: Likewise for columns: the first ones, or key positions around the position; by default all.
+        tokenizer: The tokeniser of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
@@ -216,7 +216,7 @@ def block(
 
 
 def check_sizes(most_rows: Any, most_columns: Any) -> None:
-    """Raise UserError where no rows or columns would be shown."""
+    """Raise UserError if no rows or columns would be shown."""
     for name, most in (("most_rows", most_rows), ("most_columns", most_columns)):
         if most is not None:
             check_whole(name, most)
@@ -225,12 +225,12 @@ def check_sizes(most_rows: Any, most_columns: Any) -> None:
 
 
 def centre_of(step: Step, at: int) -> int:
-    """The column around which some are shown: of positions of the text that reads itself the one that is looked at."""
+    """Return the column around which to show others: in self-attention the position, otherwise the first."""
     return at if step.columns == step.rows else 0
 
 
 def row_of(inputs: Inputs, part: str, position: int) -> int:
-    """The row of a position, from 0; a classifier's, which has no position that predicts, may be any."""
+    """Return the row of a position, from 0; for a classifier, any row of its text."""
     return inputs.position(position, of_source=part == "encoder")
 
 
@@ -242,10 +242,10 @@ def named_array(
     most_rows: int = MOST_ROWS,
     most_columns: int | None = None,
 ) -> NamedArray:
-    """A step's matrix as it is shown: all of it, or so much of it around a row and a column."""
+    """Return a step's matrix for display: all of it, or at most so many numbers around a row and a column."""
     source = step.source
     n_rows, n_columns = source.values.shape
-    # Keys and values of another text, whose rows the position does not name, begin at the first.
+    # The keys and values of another text, whose rows the position does not index, start at the first row.
     place = row - source.first_row if 0 <= row - source.first_row < n_rows else 0
     rows, columns = window(place, n_rows, most_rows), window(column, n_columns, most_columns or n_columns)
     labels: list[str] = []
@@ -272,13 +272,13 @@ def named_array(
 
 
 def limits_of(values: Float[np.ndarray, "R C"]) -> tuple[float, float]:
-    """Limits of the colours, centred at zero."""
+    """Return colour limits centred at zero."""
     largest = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
     return -largest, largest
 
 
 def check_name(name: Any, names: Sequence[str]) -> None:
-    """Raise UserError where a way has no matrix of that name."""
+    """Raise UserError if a block has no matrix of that name."""
     if name not in names:
         hint = did_you_mean(name, names) if isinstance(name, str) else ""
         raise UserError(

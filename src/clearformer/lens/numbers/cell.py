@@ -1,12 +1,12 @@
-"""One number of a block explained: its formula, the operands, the terms of its sum, and the line that computes it.
+"""One number of a block explained: its formula, its operands, the terms of its sum, and the line that computes it.
 
     found = lens.cell(run, text, layer=0, head=2, name="blocks.0.attn.hook_q", row=3, column=5)
     found.formula           q[3,5] = sum_d norm1[3,d] W_Q[d,5]
     found.terms[0]          the largest product
-    found.error             how far the sum is from the model's own number
-    print(found.snippet)    the same as Python
+    found.error             |recomputed - the model's own number|
+    print(found.snippet)    the computation as Python code
 
-Shapes: N numbers of an operand.
+Shapes: N numbers in an operand.
 """
 
 from collections.abc import Sequence
@@ -34,28 +34,28 @@ IMPORTS = {
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Cell(Shown):
-    """One number, and what made it.
+    """One number, and how it is computed.
 
     Attributes:
-        name: The matrix that it stands in.
-        symbol: What the formula calls that.
-        title: It in words.
-        row: Counted from 0: a position.
-        column: Counted from 0: a dimension, a position that is read, or the id of an output.
+        name: The name of its matrix.
+        symbol: The symbol of the matrix in formulas.
+        title: The matrix in words.
+        row: The row, from 0: a position.
+        column: The column, from 0: a dimension, a key position, or the id of an output.
         row_label: The token at the row.
-        column_label: What stands at the column, where that is no dimension.
+        column_label: The token or output at the column; empty for a dimension.
         value: The model's own number.
-        formula: With this number's indices; of a kind of one's own, why there is none.
-        operands: What it is computed of.
-        terms: Of the sum in the formula: the largest in size first.
-        n_rest: How many terms are not among them.
+        formula: The formula with this number's indices; for a user's kind, the reason why there is none.
+        operands: The numbers that it is computed from.
+        terms: The terms of the sum in the formula, largest in absolute value first.
+        n_rest: The number of terms that are left out.
         rest: Their sum.
-        sum: That of all terms.
-        recomputed: The number, of the displayed operands alone; None without a formula.
-        error: How far that is from the model's own.
+        sum: The sum of all terms.
+        recomputed: The number computed from the operands alone; None without a formula.
+        error: |recomputed - value|; None without a formula.
         section: The lecture's section.
-        code: The line of code that computes it; None, where its source is not at hand.
-        snippet: Python lines that compute it.
+        code: The line of code that computes it; None if its source is not available.
+        snippet: Python code that computes it.
     """
 
     name: str
@@ -125,19 +125,19 @@ def cell(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> Cell:
-    """One number of a block: what it was computed of, and where.
+    """Explain one number of a block: what it is computed from, and where.
 
     Args:
-        subject: A run, or a model by itself.
-        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        subject: A run, or a bare model.
+        text: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder writes.
         layer: The block; negative ones count from the last.
-        head: Of the attention.
-        part: `attn`; of an encoder-decoder also `cross_attn`, or `encoder` for a block of its encoder.
-        name: Of a matrix of `block`: `blocks.0.attn.hook_q`; the residual stream behind the block, where not given.
+        head: The number of the attention head.
+        part: `attn`; for an encoder-decoder also `cross_attn`, or `encoder` for a block of its encoder.
+        name: A matrix of `block`, such as `blocks.0.attn.hook_q`; by default the residual stream after the block.
         row: A position; negative ones count from the end.
-        column: A dimension, a position that is read, or the id of an output; negative ones count from the end.
-        tokenizer: That of a model by itself.
+        column: A dimension, a key position, or the id of an output; negative ones count from the end.
+        tokenizer: The tokeniser of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
@@ -150,14 +150,14 @@ def cell(
 
 
 def walk_by(inputs: Inputs, layer: int, head: int, part: str, name: str | None, row: int) -> Walk:
-    """The way that a number of a matrix stands on; where it is a logit, the logits are those of its row."""
+    """Return the walk that contains a matrix; if that holds logits, they are the logits of the given row."""
     position = row if name in ("logits", "uncapped") and inputs.model.config.n_classes is None else -1
     with quiet(inputs.model):
         return Walk(inputs, layer, head, part, row_of(inputs, part, position))
 
 
 def cell_of(walk: Walk, lines: Sequence[str], name: str, row: int, column: int) -> Cell:
-    """One number of a way that was walked; `lines` are those that its snippet begins with."""
+    """Explain one number of a walk; its snippet begins with `lines`."""
     inputs, steps = walk.inputs, walk.way.steps
     check_name(name, list(steps))
     step = steps[name]
@@ -181,7 +181,7 @@ def _cell(
     lines: str,
 ) -> Cell:
     terms = [] if found is None else sorted(found.terms, key=lambda term: -abs(term.value))
-    largest = [term for term in terms[:MOST_TERMS] if term.value]  # what is masked adds nothing
+    largest = [term for term in terms[:MOST_TERMS] if term.value]  # masked terms add nothing
     rest = terms[len(largest) :]
     return Cell(
         name=step.source.name,
@@ -206,11 +206,11 @@ def _cell(
     )
 
 
-# --- as Python --------------------------------------------------------------------------------------------
+# --- Python code ------------------------------------------------------------------------------------------
 
 
 def snippet(lines: Sequence[str], found: Explained) -> str:
-    """Lines that compute the number, behind those that open what it is computed of."""
+    """Return Python code that computes the number, after the lines that load its operands."""
     assigned = [f"{operand.symbol} = {operand.python}" for operand in found.operands]
     content = "\n".join([*assigned, found.expression])
     imports = [line for sign, line in IMPORTS.items() if sign in content]
@@ -220,7 +220,7 @@ def snippet(lines: Sequence[str], found: Explained) -> str:
 
 
 def beginning(subject: Any, text: Any, output: Any, masked: Sequence[int]) -> list[str]:
-    """Lines that read the text and keep its activations; of what no folder keeps, for a `run` or a `model` at hand."""
+    """Return lines that read the text and keep its activations; without a directory, they assume a `run` or `model`."""
     plain = [each if isinstance(each, str) else ids_of(each) for each in (text, output) if each is not None]
     arguments = [repr(each) for each in plain] + ([f"masked={list(masked)!r}"] if len(masked) else [])
     is_run = hasattr(subject, "tokenizer")
@@ -236,7 +236,7 @@ def beginning(subject: Any, text: Any, output: Any, masked: Sequence[int]) -> li
 
 
 def loaded(run: Any) -> list[str]:
-    """The line that opens a run; none, where it is kept in no folder."""
+    """Return the line that opens a run; empty if the run has no directory."""
     try:
         run.folder  # noqa: B018  (raises, where there is none)
     except (RunError, AttributeError):
@@ -245,19 +245,19 @@ def loaded(run: Any) -> list[str]:
 
 
 def ids_of(given: Any) -> list[int]:
-    """Ids as a list."""
+    """Return ids as a list."""
     plain = given.tolist() if hasattr(given, "tolist") else list(given)
     return plain[0] if plain and isinstance(plain[0], list) else plain
 
 
-# --- what there is ----------------------------------------------------------------------------------------
+# --- rows and columns -------------------------------------------------------------------------------------
 
 
 def place_in(walk: Walk, step: Step, row: int, column: int) -> tuple[int, int]:
-    """A row and a column of a matrix, from 0.
+    """Return a row and a column of a matrix, from 0.
 
     Raises:
-        UserError: there are not so many.
+        UserError: there is no such row or column.
     """
     source = step.source
     has_one_row = bool(source.first_row)
@@ -266,10 +266,10 @@ def place_in(walk: Walk, step: Step, row: int, column: int) -> tuple[int, int]:
 
 
 def index_of(what: str, index: Any, n: int) -> int:
-    """The number of a row or column from 0.
+    """Return the number of a row or column, from 0.
 
     Raises:
-        UserError: there are not so many.
+        UserError: there is no such row or column.
     """
     if not isinstance(index, int) or isinstance(index, bool) or not -n <= index < n:
         raise UserError(f"{what} {shown(index)}: the matrix has {n:,}; give 0 to {n - 1}")
@@ -277,7 +277,7 @@ def index_of(what: str, index: Any, n: int) -> int:
 
 
 def label_of(inputs: Inputs, axis: str, index: int) -> str:
-    """The token or output at a row or column; nothing of a dimension."""
+    """Return the token or output at a row or column; empty for a dimension."""
     if axis == "tokens":
         return visible(inputs.labels[index])
     if axis == "source":
@@ -286,5 +286,5 @@ def label_of(inputs: Inputs, axis: str, index: int) -> str:
 
 
 def factor(value: float | None) -> str:
-    """A factor in a table; nothing, where the term is no product."""
+    """Return a factor for a table; empty if the term is not a product."""
     return "" if value is None else number(value)

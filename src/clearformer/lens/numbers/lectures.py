@@ -1,4 +1,4 @@
-"""The section of the lectures that teaches a step, by the step's kind."""
+"""The sections of the lectures that teach each kind of step."""
 
 SECTIONS = {
     "embedding": "lecture 000, section 2.2: from tokens to vectors",

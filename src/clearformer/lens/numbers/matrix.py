@@ -26,9 +26,9 @@ class MatrixPart(Shown):
 
     Attributes:
         layer: The block, from 0.
-        head: Whose queries, keys, values and scores are meant.
-        part: `attn`, `cross_attn`, or `encoder`.
-        array: The numbers, with where they stand.
+        head: The head of its queries, keys, values and scores.
+        part: `attn`, `cross_attn` or `encoder`.
+        array: The numbers, with their rows and columns.
     """
 
     layer: int
@@ -77,21 +77,21 @@ def matrix(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> MatrixPart:
-    """A part of one matrix on the way through a block, as `block` has it.
+    """Return a part of one matrix of `block`.
 
     Args:
-        subject: A run, or a model by itself.
-        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        subject: A run, or a bare model.
+        text: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder writes.
         layer: The block; negative ones count from the last.
-        head: Of the attention.
-        part: `attn`; of an encoder-decoder also `cross_attn`, or `encoder` for a block of its encoder.
-        name: Of a matrix of `block`; the residual stream behind the block, where not given.
-        row: Around which rows are shown; negative ones count from the end.
-        column: Around which columns are shown.
-        most_rows: How many, at most.
-        most_columns: Likewise.
-        tokenizer: That of a model by itself.
+        head: The number of the attention head.
+        part: `attn`; for an encoder-decoder also `cross_attn`, or `encoder` for a block of its encoder.
+        name: The name of a matrix of `block`; by default the residual stream after the block.
+        row: The row to show with those around it; negative ones count from the end.
+        column: The column to show with those around it.
+        most_rows: The largest number of rows.
+        most_columns: The largest number of columns.
+        tokenizer: The tokeniser of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:

@@ -1,7 +1,7 @@
-"""How a number is computed of others: for each kind of step the formula with its indices, the operands and the terms.
+"""How a number is computed from others: for each kind of step the formula with its indices, operands and terms.
 
-A rule computes the number again from its operands alone, in float64, as a sum of terms where it is one. `expression`
-says the same in Python, of the operands' symbols.
+A rule recomputes the number in float64 from its operands alone, as a sum of terms if it is one. `expression` is the
+same computation in Python, in the operands' symbols.
 """
 
 from abc import ABC, abstractmethod
@@ -18,13 +18,13 @@ from clearformer.lens.numbers.sources import Operand, Source, constant
 
 @dataclass(frozen=True)
 class Term:
-    """One addend.
+    """One term of a sum.
 
     Attributes:
-        label: Which.
-        left: Its first factor, where it is a product.
-        right: Its second.
-        value: What it adds.
+        label: The name of the term.
+        left: Its first factor, if it is a product.
+        right: Its second factor.
+        value: Its value.
     """
 
     label: str
@@ -35,14 +35,14 @@ class Term:
 
 @dataclass(frozen=True)
 class Explained:
-    """A number computed again.
+    """A recomputed number.
 
     Attributes:
-        formula: With the number's indices.
-        operands: What it is computed of.
-        terms: What is summed on the way.
+        formula: The formula with the number's indices.
+        operands: The numbers that it is computed from.
+        terms: The terms of the sum in the formula.
         value: The result.
-        expression: The same as Python, of the operands' symbols.
+        expression: The formula as Python code, in the operands' symbols.
     """
 
     formula: str
@@ -53,20 +53,20 @@ class Explained:
 
 
 class Rule(ABC):
-    """How each number of a matrix is computed of others."""
+    """How each number of a matrix is computed from others."""
 
     @abstractmethod
     def at(self, symbol: str, row: int, column: int) -> Explained:
-        """One number of the matrix that is called `symbol`."""
+        """Explain one number of the matrix with the given symbol."""
 
 
 def summed(terms: Sequence[Term]) -> float:
-    """The terms' sum."""
+    """Return the sum of the terms."""
     return float(sum(term.value for term in terms))
 
 
 def addend(operand: Operand) -> Term:
-    """An operand that is added as it is."""
+    """Return a term for an operand that is added unchanged."""
     return Term(operand.symbol, None, None, operand.value)
 
 
@@ -78,9 +78,9 @@ class Dot(Rule):
     """factor * sum over i of left[r,i] right[i,c], + bias[c] + added[r,c].
 
     Attributes:
-        left: A row of it is one side.
-        right: The other: a weight [out, in], a matrix whose rows meet those of `left`, or one whose columns do.
-        over: The letter of the index that is summed over.
+        left: The matrix whose row is one side.
+        right: The other side: a weight [out, in], a matrix of which a row is taken, or one of which a column is taken.
+        over: The letter of the summation index.
         of: Which of the three `right` is.
     """
 
@@ -124,7 +124,7 @@ class Dot(Rule):
 
 @dataclass(frozen=True)
 class Sum(Rule):
-    """The sum of matrices, or one as it is."""
+    """The sum of matrices, or a single one unchanged."""
 
     parts: tuple[Source, ...]
 
@@ -138,7 +138,7 @@ class Sum(Rule):
 
 @dataclass(frozen=True)
 class Product(Rule):
-    """Two matrices multiplied number by number."""
+    """The elementwise product of two matrices."""
 
     left: Source
     right: Source
@@ -152,7 +152,7 @@ class Product(Rule):
 
 @dataclass(frozen=True)
 class Mean(Rule):
-    """The mean of each column."""
+    """The mean over each column."""
 
     source: Source
 
@@ -169,7 +169,7 @@ class Mean(Rule):
 
 @dataclass(frozen=True)
 class Embedding(Rule):
-    """The row of a token's id, times a factor, plus the vector of the text that it belongs to."""
+    """The row of a token's id, times a factor, plus the token-type vector."""
 
     tokens: list[int]
     matrix: Source
@@ -198,12 +198,12 @@ class Embedding(Rule):
 
 @dataclass(frozen=True)
 class Lookup(Rule):
-    """An entry of a table: of a position's vector, or of the number that a distance has.
+    """An entry of a table: of a position's vector, or the bias of a distance.
 
     Attributes:
-        table: Where the entries stand.
-        entry: Of a row and a column the place in the table.
-        why: In a few words.
+        table: The table.
+        entry: Maps a row and a column to a place in the table.
+        why: The reason, in a few words.
     """
 
     table: Source
@@ -248,7 +248,7 @@ class Sinusoid(Rule):
 
 @dataclass(frozen=True)
 class Rotation(Rule):
-    """RoPE: dimension i is paired with i + n/2, and each pair turned by its angle at the position."""
+    """RoPE: dimension i is paired with i + n/2, and each pair is rotated by its angle at the position."""
 
     source: Source
     cos: Source
@@ -283,7 +283,7 @@ class Rotation(Rule):
 
 @dataclass(frozen=True)
 class Distance(Rule):
-    """ALiBi: a head's slope times the distance, taken away."""
+    """ALiBi: minus a head's slope times the distance."""
 
     slopes: Source
     head: int
@@ -328,7 +328,7 @@ class MayRead(Rule):
 
 @dataclass(frozen=True)
 class NormScale(Rule):
-    """sqrt(mean of squares + eps): what a norm divides by; LayerNorm takes the mean away first."""
+    """sqrt(mean of squares + eps), the divisor of a norm; LayerNorm subtracts the mean first."""
 
     source: Source
     eps: float
@@ -349,7 +349,7 @@ class NormScale(Rule):
 
 @dataclass(frozen=True)
 class Normalized(Rule):
-    """x / scale * weight + bias; LayerNorm takes the mean away first."""
+    """x / scale * weight + bias; LayerNorm subtracts the mean first."""
 
     source: Source
     scale: Source
@@ -384,12 +384,12 @@ class Normalized(Rule):
         return Explained(f"{symbol}[{row},{column}] = {formula}", operands, terms, summed(terms), expression)
 
 
-# --- what is not linear -----------------------------------------------------------------------------------
+# --- nonlinear rules --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Softmax(Rule):
-    """exp(score) over the sum of all keys' exp(score); the largest is taken away first, which changes nothing."""
+    """exp(score) over the sum of exp(score) of all keys; subtracting the largest score first changes nothing."""
 
     scores: Source
 
@@ -411,7 +411,7 @@ class Softmax(Rule):
 
 @dataclass(frozen=True)
 class Share(Rule):
-    """A score over the sum of all keys' scores, as linear attention weighs; `least` keeps the sum from 0."""
+    """A score over the sum of all keys' scores, as in linear attention; `least` keeps the sum away from 0."""
 
     scores: Source
     least: float
@@ -428,14 +428,14 @@ class Share(Rule):
 
 @dataclass(frozen=True)
 class Activated(Rule):
-    """f of a number, times that of a gated network's other matrix.
+    """f of a number, times the number of a gated network's other matrix.
 
     Attributes:
-        source: What f is of.
+        source: The argument of f.
         function: f, the model's own.
-        words: f in words: its name, and its formula behind it.
-        python: An expression of f.
-        times: What is multiplied with it.
+        words: The name of f, optionally followed by a colon and its formula.
+        python: A Python expression of f.
+        times: The other factor, if any.
     """
 
     source: Source

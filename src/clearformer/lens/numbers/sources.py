@@ -1,4 +1,4 @@
-"""Matrices whose numbers others are computed of: activations and parameters, and the part of them that is meant.
+"""The operands of a number: activations and parameters, and the part of them that is used.
 
 Shapes: R rows, C columns.
 """
@@ -16,14 +16,14 @@ from clearformer.results import Result
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Operand(Result):
-    """Numbers that a number is computed of: one, or a vector.
+    """The numbers that a number is computed from: a single one, or a vector.
 
     Attributes:
-        symbol: Its name in the formula and in the Python lines.
-        name: The hook point or the parameter that it is part of.
+        symbol: Its name in the formula and in the Python code.
+        name: The hook point or parameter that it is part of.
         index: Which part: `[3, :]`.
         values: The numbers, [] or [N].
-        python: The expression of `cache`, `weights` and `run` that gives them.
+        python: The Python expression of `cache`, `weights` and `run` for it.
     """
 
     symbol: str
@@ -34,23 +34,23 @@ class Operand(Result):
 
     @property
     def value(self) -> float:
-        """Of an operand that is one number."""
+        """The number, for an operand that is a single one."""
         return float(self.values)
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A matrix, or of a bias a vector, as it is used: of a parameter perhaps only the part that one head has.
+    """A matrix (or the vector of a bias) as used; for a parameter, possibly only one head's part of it.
 
     Attributes:
         symbol: Its name in formulas.
-        name: The hook point, or the parameter.
+        name: The hook point or parameter.
         values: The part that is used, [R C] or [C].
-        python: The expression that gives the whole.
-        row: Where in the whole its first row is.
-        column: Where its first column is.
+        python: The Python expression of the whole.
+        row: The place in the whole of its first row.
+        column: The place in the whole of its first column.
         cut: Whether the whole has further columns.
-        first_row: The number that its first row goes by.
+        first_row: The number by which its first row is addressed.
     """
 
     symbol: str
@@ -63,32 +63,32 @@ class Source:
     first_row: int = 0
 
     def rows(self, start: int, size: int) -> "Source":
-        """Some of its rows; of a vector, some of its entries."""
+        """Return some of its rows, or some entries of a vector."""
         part = self.values[start : start + size]
         if self.values.dim() == 1:
             return Source(self.symbol, self.name, part, self.python, column=self.column + start, cut=True)
         return Source(self.symbol, self.name, part, self.python, self.row + start, self.column, self.cut)
 
     def columns(self, start: int, size: int) -> "Source":
-        """Some of its columns."""
+        """Return some of its columns."""
         part = self.values[:, start : start + size]
         cut = self.cut or size < self.values.shape[1]
         return Source(self.symbol, self.name, part, self.python, self.row, self.column + start, cut)
 
     def at_row(self, row: int) -> Operand:
-        """One row as an operand."""
+        """Return one row as an operand."""
         start, stop = self.column, self.column + self.values.shape[1]
         where = f"{self.row + row}, {start}:{stop}" if self.cut else f"{self.row + row}"
         shown = f"[{where}]" if self.cut else f"[{where}, :]"
         return self._operand(shown, self.values[row], f"{self.python}[{where}]")
 
     def at_column(self, column: int) -> Operand:
-        """One column as an operand."""
+        """Return one column as an operand."""
         where = f"[:, {self.column + column}]"
         return self._operand(where, self.values[:, column], f"{self.python}{where}")
 
     def at(self, *index: int) -> Operand:
-        """One number as an operand."""
+        """Return one number as an operand."""
         if len(index) == 1:
             where = f"[{self.column + index[0]}]"
             return self._operand(where, self.values[index], f"{self.python}{where}")
@@ -105,16 +105,16 @@ class Source:
 
 
 def constant(symbol: str, name: str, value: float, python: str) -> Operand:
-    """A number that is no part of a matrix."""
+    """Return an operand for a number that is not part of a matrix."""
     return Operand(symbol, name, "", np.array(value, dtype=np.float64), python)
 
 
 def as_float64(values: Tensor) -> Float[np.ndarray, "*N"]:
-    """A tensor's numbers as NumPy computes with them, whatever type they are kept in."""
+    """Return a tensor's numbers as float64 NumPy values, whatever their type."""
     return values.detach().to("cpu", torch.float64, copy=True).numpy()
 
 
 def as_array(values: Tensor) -> Any:
-    """A tensor's numbers to be shown: in float32 but for those of a float64 model."""
+    """Return a tensor's numbers for display: in float32, or float64 for a float64 model."""
     dtype = torch.float64 if values.dtype == torch.float64 else torch.float32
     return values.detach().to("cpu", dtype).numpy()

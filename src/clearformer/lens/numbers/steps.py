@@ -1,4 +1,4 @@
-"""A step of the way through a model: a matrix, and how each number of it is computed of others."""
+"""A step on the way through a model: a matrix, and how each of its numbers is computed from others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ Code = tuple[Callable[..., Any], str]
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One matrix on the way.
+    """One matrix on the way through a model.
 
     Attributes:
-        source: The matrix, its name and its symbol.
-        title: In words.
-        equation: How the matrix is made of earlier ones, in their symbols.
-        stage: Which part of the way it belongs to.
+        source: The matrix, with its name and symbol.
+        title: The matrix in words.
+        equation: How it is made from earlier matrices, in their symbols.
+        stage: The part of the model that it belongs to.
         section: The lecture's section.
-        code: The function that computes it, and what its line can be found by.
-        rule: How one number is computed; of a kind of one's own, why that is not known.
-        rows: What its rows are.
-        columns: What its columns are.
+        code: The function that computes it, and a string that finds its line.
+        rule: How one number is computed; for a user's kind, why that is unknown.
+        rows: The kind of its rows.
+        columns: The kind of its columns.
     """
 
     source: Source
@@ -48,17 +48,17 @@ class Step:
 
     @property
     def code_line(self) -> CodeLine | None:
-        """The line that computes it."""
+        """The line of code that computes it."""
         return None if self.code is None else find_line(*self.code)
 
 
 class Way:
-    """The steps of one text through a part of a model, in the order of computation.
+    """The steps of one text through a part of a model, in order of computation.
 
     Args:
         inputs: The text.
         cache: Its activations.
-        rows: What the rows are: tokens, or those of an encoder-decoder's source.
+        rows: The kind of the rows: tokens, or an encoder-decoder's source.
     """
 
     def __init__(self, inputs: Inputs, cache: ActivationCache, rows: Axis = "tokens") -> None:
@@ -71,7 +71,7 @@ class Way:
     # --- matrices ---------------------------------------------------------------------------------------
 
     def activation(self, name: str, symbol: str, head: int | None = None) -> Source:
-        """An activation of the text as a matrix; of queries, keys, values and scores one head's."""
+        """Return an activation of the text as a matrix; for queries, keys, values and scores, one head's."""
         values, python = self.cache[name][0], f'cache["{name}"][0]'
         if values.dim() == 3 and name.endswith(("scores", "pattern")):
             values, python = values[head], f"{python}[{head}]"
@@ -80,19 +80,19 @@ class Way:
         return Source(symbol, name, values, python)
 
     def parameter(self, name: str, symbol: str) -> Source | None:
-        """A parameter, if there is one of that name."""
+        """Return a parameter by name, or None if there is none."""
         if name not in self.weights:
             return None
         return Source(symbol, name, self.weights[name], f'weights["{name}"]')
 
     def matrix(self, name: str, symbol: str) -> Source:
-        """A parameter that is there."""
+        """Return a parameter that must exist."""
         found = self.parameter(name, symbol)
         assert found is not None, name
         return found
 
     def number(self, symbol: str, what: str, value: float) -> Operand:
-        """A constant of the model."""
+        """Return a constant of the model as an operand."""
         return constant(symbol, what, value, repr(value))
 
     # --- steps ------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Way:
         rows: Axis | None = None,
         columns: Axis = "dimensions",
     ) -> Source:
-        """One step more; returns its matrix, for those that are computed of it."""
+        """Add a step; return its matrix, for the steps that use it."""
         self.steps[source.name] = Step(
             source,
             title,
@@ -134,18 +134,18 @@ class Way:
         section: str | None = None,
         name: str | None = None,
     ) -> Source:
-        """A norm's scale and result; what it is given, where there is no norm.
+        """Add the scale and the result of a norm; return its input unchanged if there is no norm.
 
         Args:
             norm: The module.
             path: Its name.
-            x: What it is given.
-            symbol: Of the result.
-            title: Of the result.
-            rows: Where they are not those of the way.
-            head: Whose, of a norm of queries or keys.
-            section: Where it is not that of the norm's kind.
-            name: Of the result, where another hook point has it too.
+            x: Its input.
+            symbol: The symbol of the result.
+            title: The title of the result.
+            rows: The kind of rows, if not that of the way.
+            head: The head, for a norm of queries or keys.
+            section: The section, if not that of the norm's kind.
+            name: The name of the result, if it is another hook point.
         """
         if isinstance(norm, nn.Identity):
             return x
@@ -181,11 +181,11 @@ class Way:
 
 
 def as_code(path: str) -> str:
-    """A module's path as Python reads it: `blocks.0.mlp` as `blocks[0].mlp`."""
+    """Return a module's path as Python code: `blocks[0].mlp` for `blocks.0.mlp`."""
     first, *rest = path.split(".")
     return first + "".join(f"[{each}]" if each.isdigit() else f".{each}" for each in rest)
 
 
 def computed(symbol: str, name: str, values: Tensor, python: str) -> Source:
-    """A matrix that no hook point has."""
+    """Return a matrix that has no hook point."""
     return Source(symbol, name, values, python)

@@ -1,4 +1,4 @@
-"""The whole way through one block: what comes in, its sub-layers one after the other, and what goes out.
+"""The whole way through one block: its input, its sub-layers in order, and its output.
 
 The first block's way begins at the embeddings, and the last one's ends at the logits.
 """
@@ -44,15 +44,15 @@ OF_TANH = "gelu: gelu(a) = a / 2 (1 + tanh(sqrt(2/pi) (a + 0.044715 a^3)))"
 
 
 class Walk:
-    """The steps of one head's block.
+    """The steps through a block for one head.
 
     Attributes:
         inputs: The text.
-        layer: Of the block, from 0.
-        head: Whose queries, keys, values and scores are on the way, from 0.
-        part: `attn`, `cross_attn`, or `encoder`: the attention of an encoder-decoder's encoder.
+        layer: The block, from 0.
+        head: The head whose queries, keys, values and scores are included, from 0.
+        part: `attn`, `cross_attn`, or `encoder` for a block of an encoder-decoder's encoder.
         path: The block's name.
-        position: Whose logits they are, where the way ends at logits.
+        position: The position of the logits, if the way ends there.
 
     Raises:
         UserError: there is no such layer, head or part.
@@ -81,17 +81,17 @@ class Walk:
 
     @property
     def reads_source(self) -> bool:
-        """Whether its rows are an encoder-decoder's source."""
+        """Whether its rows are positions of an encoder-decoder's source."""
         return self.prefix == "encoder_"
 
     def is_needed_before(self, name: str) -> bool:
-        """Whether a hook point's activation is on the way before the block."""
+        """Whether an activation is needed that comes before the block."""
         embeds = (f"hook_{self.prefix}embed", f"hook_{self.prefix}pos_embed")
         before = points_before(self.model, self.prefix, self.layer)
         return name in (*embeds, *before) or name.startswith(f"{self.prefix}ln_embed.")
 
     def walk(self) -> None:
-        """Add all steps, in their order."""
+        """Add all steps, in order."""
         way, path, block = self.way, self.path, self.stack.blocks[self.layer]
         x = self.embedded() if self.layer == 0 else self.from_before()
         assert isinstance(block, Block)
@@ -115,10 +115,10 @@ class Walk:
             way.stage = "output"
             self.output(x)
 
-    # --- what comes in --------------------------------------------------------------------------------------
+    # --- input ----------------------------------------------------------------------------------------------
 
     def embedded(self) -> Source:
-        """The tokens' vectors and those of their positions, as the first block reads them."""
+        """Add the tokens' vectors and those of their positions, as the first block reads them."""
         way, model, prefix = self.way, self.model, self.prefix
         tokens = self.inputs.source if self.reads_source else self.inputs.tokens
         assert tokens is not None
@@ -162,7 +162,7 @@ class Walk:
         )
 
     def position_vectors(self) -> Source:
-        """The vectors that positions add."""
+        """Add the vectors of the positions."""
         way, position, path = self.way, self.stack.position, f"{self.prefix}position"
         made = way.activation(f"hook_{self.prefix}pos_embed", "pos_embed")
         code: Code = (type(position).embed, "return")
@@ -179,7 +179,7 @@ class Walk:
         return way.add(made, "position vectors", "pos_embed = positions", "own", None, why)
 
     def from_before(self) -> Source:
-        """The residual stream that the block before left."""
+        """Add the residual stream after the previous block."""
         way = self.way
         before = way.activation(f"{self.prefix}blocks.{self.layer - 1}.hook_resid_post", "resid_post_before")
         way.stage = "attention"
@@ -195,7 +195,7 @@ class Walk:
     # --- sub-layers -----------------------------------------------------------------------------------------
 
     def sublayer(self, block: Block, x: Source, sublayer: str, name: str) -> Source:
-        """Attention or cross-attention: its norm, its head where that is looked at, what it writes, and the sum."""
+        """Add attention or cross-attention: its norm, its head if wanted, its output, and the residual sum."""
         way, path = self.way, self.path
         cross = sublayer == "cross_attn"
         norm_name = "ln_cross" if cross else "ln1"
@@ -228,11 +228,11 @@ class Walk:
 
     @property
     def is_causal(self) -> bool:
-        """Whether the stack reads in causal order."""
+        """Whether the stack's self-attention is causal."""
         return not (isinstance(self.model, Encoder) or self.reads_source)
 
     def memory(self) -> Source:
-        """The vectors that cross-attention reads."""
+        """Add the vectors that cross-attention reads."""
         way = self.way
         made = way.activation(memory_name(self.model), "memory")
         why = "what the encoder made of the source: its own last block explains it (part encoder)"
@@ -244,7 +244,7 @@ class Walk:
     def add_back(
         self, block: Block, norm: nn.Module, norm_path: str, x: Source, out: Source, name: str, symbol: str
     ) -> Source:
-        """The residual stream behind a sub-layer."""
+        """Add the residual stream after a sub-layer."""
         way = self.way
         parts = (x, out) if block.residual else (out,)
         equation = " + ".join(each.symbol for each in parts)
@@ -264,7 +264,7 @@ class Walk:
         return way.add(made, title, f"{made.symbol} = {normed.symbol}", "post-norm", code, Sum((normed,)))
 
     def added(self, parts: list[Source], name: str, symbol: str) -> Source:
-        """A sum that no hook point has."""
+        """Return a sum that has no hook point."""
         values = parts[0].values
         for part in parts[1:]:
             values = values + part.values
@@ -272,7 +272,7 @@ class Walk:
         return computed(symbol, name, values, python)
 
     def feed_forward(self, block: Block, norm: nn.Module, x: Source, before: Source) -> Source:
-        """The network's steps, and the sum."""
+        """Add the feed-forward network's steps, and the residual sum."""
         way, path, mlp = self.way, f"{self.path}.mlp", block.mlp
         reads = before if block.parallel else x
         if block.placement == "pre":
@@ -294,7 +294,7 @@ class Walk:
         return self.add_back(block, norm, f"{self.path}.ln2", x, out, f"{self.path}.hook_resid_post", "norm2")
 
     def hidden(self, mlp: FeedForward | GatedFeedForward, path: str, x: Source) -> Source:
-        """The numbers between the network's matrices."""
+        """Add the network's hidden numbers."""
         way, ffn = self.way, self.model.config.ffn
         gated = isinstance(mlp, GatedFeedForward)
         section, code = ("gated" if gated else "feed-forward"), (type(mlp).forward, "self.hook_pre(")
@@ -325,10 +325,10 @@ class Walk:
             Activated(pre, mlp.activation, words, f"model.{as_code(path)}.activation", linear),
         )
 
-    # --- what goes out --------------------------------------------------------------------------------------
+    # --- output ---------------------------------------------------------------------------------------------
 
     def output(self, x: Source) -> None:
-        """Behind the last block: the final norm and, of the stack that predicts, the logits of the position."""
+        """Add the steps after the last block: the final norm and, in the stack that predicts, the position's logits."""
         way, model = self.way, self.model
         norm = f"{self.prefix}ln_final"
         final = way.normalized(self.stack.ln_final, norm, x, "final", "final vectors, normalised")
@@ -341,7 +341,7 @@ class Walk:
         self.token_logits(self.masked_head(model, final), row)
 
     def token_logits(self, final: Source, row: int) -> None:
-        """The logits of one position: of every token as the next one, or as the one that stands there."""
+        """Add the logits of one position: of every token as the next one or, in an encoder, as its own."""
         way, model, config = self.way, self.model, self.model.config
         tied = model.head is None
         matrix = way.matrix("embed.weight" if tied else "head.weight", "W_E" if tied else "W_head")
@@ -393,7 +393,7 @@ class Walk:
         )
 
     def masked_head(self, model: Transformer, final: Source) -> Source:
-        """The vectors behind an encoder's masked head, if it has one."""
+        """Add the steps of an encoder's masked head, if it has one; return the vectors after it."""
         if not isinstance(model, Encoder) or not isinstance(head := model.masked_head, MaskedHead):
             return final
         way, path = self.way, "masked_head"
@@ -424,11 +424,11 @@ class Walk:
         return way.normalized(head.ln, f"{path}.ln", bent, "normed_head", "masked head, normalised")
 
     def keep(self, activation: Tensor, hook: Hook) -> None:
-        """Keep an activation behind those that `kept` comes by."""
+        """Keep an activation that `kept` does not reach."""
         self.way.cache[hook.name] = activation
 
     def class_logits(self, model: Encoder, final: Source) -> None:
-        """One vector of the text, and the logits of the classes."""
+        """Add the vector of the whole text, and the logits of the classes."""
         way = self.way
         values = model.pool(final.values[None])
         if model.pooler is None:
@@ -478,5 +478,5 @@ class Walk:
 
 
 def soft_capped(x: Tensor, cap: float) -> Tensor:
-    """cap * tanh(x / cap), as `Transformer.unembed` has it."""
+    """Return cap * tanh(x / cap), as `Transformer.unembed` does."""
     return cap * torch.tanh(x / cap)

@@ -1,4 +1,4 @@
-"""The text that a run learns from or is measured on, each token of it with its loss."""
+"""The loss of every token of the text that a run is trained or measured on."""
 
 from clearformer.lens.passages.corpus import Corpus, CorpusRow, Passage, corpus
 

@@ -1,13 +1,13 @@
-"""The loss of every token of a part of a run's data, with the hardest and the easiest passages and where they stand.
+"""The loss of every token in a part of a run's data, with the hardest and easiest passages and where they are.
 
     found = lens.corpus(run, rows=100)
     found.losses[3, 17]                           the loss of one token, in nats
-    found.hardest[0].text, found.hardest[0].spans what the model does worst, and the bytes of the files it stands in
+    found.hardest[0].text, found.hardest[0].spans the worst passage, and its bytes in the files
 
-The rows and their losses are those by which `evaluate` measures a run of this kind (see `rows.py`); of an encoder
-that guesses masked tokens every token is measured, where `evaluate` draws some.
+The rows and their losses are those by which `evaluate` measures a run of this kind (see `rows.py`), except that an
+encoder that predicts masked tokens is measured on every token, where `evaluate` draws some.
 
-Shapes: N rows, W predictions of the longest.
+Shapes: N rows, W predictions of the longest row.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,31 +29,31 @@ from clearformer.lens.showing import Shown, Table, heat_map, visible
 from clearformer.runs.evaluation import HELD_OUT
 from clearformer.runs.folders import RunLike, read_own_data
 
-ROWS = 48  # where no other number is asked for
+ROWS = 48  # by default
 LENGTH = 16  # tokens of a passage of running text
 TOP = 8
 TEXT_CHARS = 60  # of a passage in a table
 NONE = -1  # the id of no token
 
 OnStep = Callable[[int, int], None]
-"""Receives how much is done, and how much there is to do."""
+"""Receives the number of completed rows, and the total."""
 
 
 @dataclass(frozen=True)
 class CorpusRow:
-    """One row of the data, and how the lens is made to look at a prediction of it.
+    """One row of the data, and the arguments with which the lens reproduces its predictions.
 
     Attributes:
-        number: Of the row in its split, from 0.
-        text: What the model reads, or of a pair the source.
-        output: Of a pair the target.
-        position: At which the row's first token is predicted; each of the others is one further. -1 of a class.
-        masked_every: An encoder that guesses tokens reads [MASK] at every such position, counted from the one that is
-            looked at; 0 of other models.
+        number: The row's number in its split, from 0.
+        text: What the model reads, or the source of a pair.
+        output: The target of a pair.
+        position: The position that predicts the row's first token; the others follow one by one. -1 for a class.
+        masked_every: The distance between [MASK] positions for an encoder that predicts tokens, counted from the
+            predicted one; 0 for other models.
         special: Columns that are never masked, and so have no loss.
-        read_alike: Whether the text by itself is read as the very tokens that were measured here. Else a token at its
-            edge is another, or a special token is missing, and the lens shows somewhat other numbers.
-        spans: The bytes of the files that the row's tokens stand in.
+        read_alike: Whether the text by itself gives exactly the tokens that were measured. Otherwise a token at its
+            edge differs, or a special token is missing, and the lens shows slightly different numbers.
+        spans: The bytes of the files that contain the row's tokens.
     """
 
     number: int
@@ -71,12 +71,12 @@ class Passage:
     """Some tokens of a row.
 
     Attributes:
-        row: Which of the rows that were read, from 0.
-        column: Its first token.
-        n: How many tokens it has.
+        row: The number of its row among those that were read, from 0.
+        column: The column of its first token.
+        n: The number of its tokens.
         loss: Their mean loss, in nats.
-        text: What they say; of a pair both sides, of a labelled text the label too.
-        spans: The bytes of the files that it stands in.
+        text: Their text; for a pair both sides, for a labelled text also the label.
+        spans: The bytes of the files that contain them.
     """
 
     row: int
@@ -88,29 +88,29 @@ class Passage:
 
     @property
     def where(self) -> str:
-        """Its place in few words: the file's name, and its bytes."""
+        """The file's name and the bytes."""
         return "; ".join(f"{Path(span.file).name} {span.start:,}-{span.stop:,}" for span in self.spans)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Corpus(Shown):
-    """The losses of a part of a run's data.
+    """The losses on a part of a run's data.
 
     Attributes:
-        split: Which of `splits` was read.
-        splits: All that the data have.
-        unit: What a row is: a row of a running text, a pair or a text.
-        n_rows: How many the split has.
-        first: The first that was read, from 0.
+        split: The split that was read.
+        splits: All splits of the data.
+        unit: The kind of row: a row of a running text, a pair or a text.
+        n_rows: The number of rows in the split.
+        first: The first row that was read, from 0.
         losses: [N W] in nats; NaN where a row has no such token.
-        ids: [N W] of the tokens or classes that are predicted; -1 where there is none.
-        likeliest: [N W] of what the model finds likeliest in their place.
-        labels: Those ids as a person can read them.
-        rows: What was read.
-        hardest: The passages with the largest mean loss, the hardest first.
-        easiest: Those with the smallest.
+        ids: [N W] the tokens or classes to predict; -1 where there is none.
+        likeliest: [N W] the model's likeliest output in their place.
+        labels: The readable form of those ids.
+        rows: The rows that were read.
+        hardest: The passages with the largest mean loss, hardest first.
+        easiest: The passages with the smallest, easiest first.
         mean: The mean of all losses.
-        uniform_loss: The loss of a model that finds all tokens, or all classes, equally likely.
+        uniform_loss: The loss if all tokens, or all classes, were equally likely.
     """
 
     split: str
@@ -130,7 +130,7 @@ class Corpus(Shown):
 
     @property
     def n_losses(self) -> int:
-        """How many predictions were measured."""
+        """The number of measured predictions."""
         return int(np.isfinite(self.losses).sum())
 
     def caption(self) -> str:
@@ -166,7 +166,7 @@ class Corpus(Shown):
 
 
 def short_text(text: str) -> str:
-    """A passage on one line, its end left out where it is long."""
+    """Return a passage on one line, shortened if long."""
     line = visible(" ".join(text.split("\n")))
     return line if len(line) <= TEXT_CHARS else f"{line[: TEXT_CHARS - 3]}..."
 
@@ -180,18 +180,18 @@ def corpus(
     length: int = LENGTH,
     on_step: OnStep = lambda *_: None,
 ) -> Corpus:
-    """The loss of every token of some rows of a run's own data.
+    """Return the loss of every token of some rows of a run's own data.
 
     Args:
-        run: Kept in the folder in which it was trained, with its data where they were.
-        split: `val` is held out, `train` was learned from.
-        first: The first row that is read, from 0.
-        rows: How many are read; fewer where the split has fewer.
-        length: Tokens of a passage of running text; of pairs and labelled texts each is a passage.
-        on_step: Called after each row with how many are read, and how many there are to read.
+        run: A run in the directory in which it was trained, with its data in place.
+        split: `val` for held-out data, `train` for training data.
+        first: The first row to read, from 0.
+        rows: The number of rows to read; fewer if the split ends.
+        length: Tokens per passage of running text; each pair or labelled text is one passage.
+        on_step: Called after each row with the number done and the total.
 
     Raises:
-        RunError: the run is kept in no folder, or was not trained in it.
+        RunError: the run has no directory, or was not trained in it.
         DataError: its data cannot be read, or have changed.
         UserError: there is no such split or row.
     """
@@ -208,7 +208,7 @@ def corpus(
     read = [data.row(number) for number in numbers]
     losses, likeliest = measured(data, read, on_step)
     passages = ranked(data, losses, length)
-    n_told = min(TOP, -(-len(passages) // 2))  # none is both hard and easy
+    n_told = min(TOP, -(-len(passages) // 2))  # so that none is listed as both hard and easy
     hardest, easiest = passages[::-1][:n_told], passages[: len(passages) - n_told][:n_told]
     spans = data.find([(number, 0, len(row.targets)) for number, row in zip(numbers, read, strict=True)])
     ids = padded([row.targets for row in read], NONE).astype(np.int64)
@@ -236,7 +236,7 @@ def corpus(
 def measured(
     data: Rows, rows: Sequence[Row], on_step: OnStep
 ) -> tuple[Float[np.ndarray, "N W"], Int[np.ndarray, "N W"]]:
-    """The losses of some rows, and what the model finds likeliest in the place of each target."""
+    """Return the losses of some rows, and the likeliest output in the place of each target."""
     found = []
     with quiet(data.run.model):
         for row in rows:
@@ -246,7 +246,7 @@ def measured(
 
 
 def padded(rows: Sequence[np.ndarray], fill: float) -> np.ndarray:
-    """Rows of unequal length as one array [N W]."""
+    """Return rows of unequal length as one array [N W]."""
     out = np.full((len(rows), max(map(len, rows))), fill, rows[0].dtype)
     for number, row in enumerate(rows):
         out[number, : len(row)] = row
@@ -257,9 +257,9 @@ def padded(rows: Sequence[np.ndarray], fill: float) -> np.ndarray:
 
 
 def ranked(data: Rows, losses: Float[np.ndarray, "N W"], length: int) -> list[tuple[int, int, int, float]]:
-    """Row, first column, length and mean loss of every passage, the easiest first.
+    """Return row, first column, length and mean loss of every passage, easiest first.
 
-    Of running text a passage is `length` tokens, and what is left at the end of a row is none.
+    A passage of running text has `length` tokens; the rest at the end of a row is left out.
     """
     found = []
     for number, row in enumerate(losses):
@@ -273,7 +273,7 @@ def ranked(data: Rows, losses: Float[np.ndarray, "N W"], length: int) -> list[tu
 
 
 def found_again(data: Rows, first: int, passages: Sequence[tuple[int, int, int, float]]) -> list[Passage]:
-    """Passages with what they say, and where they stand."""
+    """Return passages with their text and their place in the files."""
     places = [(first + row, start, start + n) for row, start, n, _ in passages]
     examples = data.find(places) if places else []
     return [
@@ -283,7 +283,7 @@ def found_again(data: Rows, first: int, passages: Sequence[tuple[int, int, int, 
 
 
 def corpus_row(data: Rows, number: int, row: Row, spans: list[Span]) -> CorpusRow:
-    """A row as the page and a reader need it."""
+    """Return a row with the arguments that reproduce it."""
     unguessed = data.special if isinstance(data, MaskedRows) else []
     special = [i for i, token in enumerate(row.targets.tolist()) if token in unguessed]
     every = MASKED_EVERY if isinstance(data, MaskedRows) else 0
@@ -293,7 +293,7 @@ def corpus_row(data: Rows, number: int, row: Row, spans: list[Span]) -> CorpusRo
 
 
 def labels_of(prepared: Prepared, data: Rows, ids: Sequence[int]) -> dict[int, str]:
-    """The ids of tokens or classes, as a person can read them."""
+    """Return the readable form of tokens' or classes' ids."""
     classes = getattr(prepared, "labels", None) if data.run.model.config.n_classes is not None else None
     names = classes or [data.tokenizer.token_label(i) for i in range(data.tokenizer.vocab_size)]
     return {int(i): names[i] if i < len(names) else f"#{i}" for i in ids if i != NONE}

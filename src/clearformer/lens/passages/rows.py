@@ -1,12 +1,12 @@
-"""A run's data, one row at a time, each as the model is measured on it: a stretch of text, a pair or a labelled text.
+"""A run's data by rows, each as the model is measured on it: a stretch of text, a pair or a labelled text.
 
     decoder            rows of C / 2 tokens, each predicted from the C / 2 or more before it, as `evaluate` reads them
-    encoder            stretches between [CLS] and [SEP]; one in seven of the tokens is masked at a time, in seven turns
+    encoder            stretches between [CLS] and [SEP]; in seven passes, each masks every seventh token
     encoder-decoder    pairs: each token of the target from those before it and the source
     classes            texts: the class of each
 
-Shapes: T positions, S those of a source, W predictions of a row, V vocabulary or classes; C is the most tokens that the
-model reads.
+Shapes: T positions, S source positions, W predictions of a row, V vocabulary or classes; C is the length of the model's
+context.
 """
 
 from abc import ABC, abstractmethod
@@ -32,20 +32,20 @@ from clearformer.model import Encoder, Transformer
 from clearformer.runs.folders import RunLike
 from clearformer.text import Tokenizer
 
-MASKED_EVERY = 7  # about as many as BERT's 15 % are hidden at once
+MASKED_EVERY = 7  # close to BERT's 15 % masked at once
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """The input of a model for one row of predictions.
+    """The model's input for one row of predictions.
 
     Attributes:
-        ids: [T] of the text whose positions predict.
-        source: [S] of an encoder-decoder; None in the other families.
-        targets: [W] what is predicted, tokens or a class.
-        position: Of the first prediction in `ids`; each of the others is one further.
-        text: What `ids` says, or of a pair the source.
-        output: Of a pair the target.
+        ids: [T] the text whose positions predict.
+        source: [S] the source of an encoder-decoder; None in the other families.
+        targets: [W] the tokens or the class to predict.
+        position: The position in `ids` of the first prediction; the others follow one by one.
+        text: `ids` as text, or the source of a pair.
+        output: The target of a pair.
     """
 
     ids: Int[np.ndarray, " T"]
@@ -57,10 +57,10 @@ class Row:
 
 
 class Rows(ABC):
-    """The rows of one split, in order: `len()` of them.
+    """The rows of one split, in order; `len()` is their number.
 
     Attributes:
-        unit: What a row is, for people.
+        unit: The name of a row for people.
         are_whole: Whether a row is a passage by itself, not a stretch of a running text.
     """
 
@@ -76,30 +76,30 @@ class Rows(ABC):
 
     @abstractmethod
     def row(self, index: int) -> Row:
-        """One of the rows."""
+        """Return one row."""
 
     @abstractmethod
     def find(self, stretches: Sequence[tuple[int, int, int]]) -> list[Example]:
-        """The text of some stretches, and where it stands.
+        """Return the text of some stretches, and where it is in the source files.
 
-        Each is given by its row, its first column and the one behind its last.
+        A stretch is a row, its first column, and the column after its last.
 
         Raises:
             DataError: the source has changed.
         """
 
     def logits(self, row: Row) -> Float[Tensor, "W V"]:
-        """The predictions of a row."""
+        """Return the logits of a row's predictions."""
         model = self.run.model
         output = model(*(_batch(model, ids) for ids in (row.source, row.ids) if ids is not None))
         return output if output.dim() == 2 else output[0, row.position : row.position + len(row.targets)]
 
     def masked_with(self, row: Row, column: int) -> list[int]:
-        """The positions that are masked where a column is predicted."""
+        """Return the positions that are masked when a column is predicted."""
         return []
 
     def is_read_alike(self, row: Row) -> bool:
-        """Whether the lens reads exactly these ids where it is given the row's text."""
+        """Whether the lens, given the row's text, reads exactly these ids."""
         try:
             inputs = read(self.run, row.text, row.output)
         except (TokenizerError, UserError):
@@ -108,7 +108,7 @@ class Rows(ABC):
 
 
 class TextRows(Rows):
-    """Of a running text, as `evaluate_split` measures a decoder on it at the stride that it takes by itself."""
+    """Rows of a running text, as `evaluate_split` measures a decoder with its default stride."""
 
     unit = "row"
     are_whole = False
@@ -117,7 +117,7 @@ class TextRows(Rows):
         super().__init__(run, prepared, split)
         self.tokens, self.context = prepared.splits[split], run.model.config.max_seq_len
         self.width = default_stride(self.context)
-        # In the first row, so that the others are those of `evaluate`.
+        # Added to the first row, so that the others are those of `evaluate`.
         self.more = max(0, self.context - 2 * self.width)
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class TextRows(Rows):
         return Row(ids[:-1], None, ids[first - start :], first - 1 - start, self.tokenizer.decode(ids[:-1]))
 
     def _predicted(self, index: int) -> tuple[int, int]:
-        """The first token that a row predicts, and the one behind its last, which may be beyond the text."""
+        """Return the first token that a row predicts, and the one after its last, which may be beyond the text."""
         last = 1 + (index + 1) * self.width + self.more
         return (last - self.width if index else 1), last
 
@@ -145,7 +145,7 @@ class TextRows(Rows):
 
 
 class MaskedRows(Rows):
-    """Rows that an encoder guesses: every plain token, one in seven masked at a time."""
+    """Rows that an encoder predicts: every plain token, with every seventh masked in each pass."""
 
     def __init__(self, run: RunLike, prepared: Dataset | LabelledDataset, split: str) -> None:
         super().__init__(run, prepared, split)
@@ -192,7 +192,7 @@ class MaskedTextRows(MaskedRows):
 
 
 class MaskedLabelledRows(MaskedRows):
-    """Labelled texts, whose labels are left aside."""
+    """Labelled texts, whose labels are ignored."""
 
     unit = "text"
 
@@ -212,7 +212,7 @@ class MaskedLabelledRows(MaskedRows):
 
 
 class LabelledRows(Rows):
-    """Labelled texts: a model tells the class of each."""
+    """Labelled texts, whose class a model predicts."""
 
     unit = "text"
 
@@ -237,7 +237,7 @@ class LabelledRows(Rows):
 
 
 class PairRows(Rows):
-    """Pairs: each token of the target, <eos> included, from those before it and the source."""
+    """Pairs: each token of the target, including <eos>, from those before it and the source."""
 
     unit = "pair"
 
@@ -262,11 +262,10 @@ class PairRows(Rows):
 
 
 def rows_of(run: RunLike, prepared: Prepared, split: str) -> Rows:
-    """The rows of a split of a run's data.
+    """Return the rows of a split of a run's data.
 
     Raises:
-        UserError: there is no such split, or a model of this kind has no such loss.
-        DataError: a text is longer than the model reads.
+        UserError: there is no such split.
     """
     if split not in prepared.splits:
         raise UserError(f"split: the data have {', '.join(prepared.splits)}; got {split!r}")
@@ -284,7 +283,7 @@ def rows_of(run: RunLike, prepared: Prepared, split: str) -> Rows:
 
 
 def fitted(run: RunLike, texts: LabelledSplit, index: int) -> Int[np.ndarray, " T"]:
-    """A labelled text's tokens as training reads them: of one that is too long the first ones, and [SEP].
+    """Return a labelled text's tokens as training reads them; one that is too long is cut and ends with [SEP].
 
     Raises:
         DataError: it is too long, and may not be cut.
@@ -299,9 +298,9 @@ def fitted(run: RunLike, texts: LabelledSplit, index: int) -> Int[np.ndarray, " 
 
 
 def losses_of(rows: Rows, row: Row) -> tuple[Float[np.ndarray, " W"], Int[np.ndarray, " W"]]:
-    """-log p of each target in nats, and what the model finds likeliest in its place.
+    """Return -log p of each target in nats, and the likeliest output in its place.
 
-    NaN where the target is a special token, which an encoder does not guess.
+    NaN where the target is a special token, which an encoder does not predict.
     """
     logits = rows.logits(row).float()
     targets = torch.from_numpy(row.targets.astype(np.int64)).to(logits.device)

@@ -2,8 +2,8 @@
 
     lens.alignment(run, "le 3 mai").figure("alignment.png")
 
-A decoder's position reads the source to predict the token after it. A row is therefore called after the token that its
-position predicts, not after the one that stands there: by the latter every word would seem to look one word too far.
+A decoder's position reads the source to predict the token after it. Rows are therefore labelled with the token that
+their position predicts. Labelled with the input token, every word would seem to attend one word too far.
 
 Shapes: T positions of the output, S of the source.
 """
@@ -26,15 +26,15 @@ from clearformer.text import Tokenizer
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Alignment(Shown):
-    """The weights by which each token of an output reads the source.
+    """The weights with which each token of an output reads the source.
 
     Attributes:
-        source: The tokens that are read.
+        source: The source tokens.
         predicted: For each row, the token that its position predicts.
-        tokens: The token that stands there.
+        tokens: For each row, the input token at its position.
         weights: A row for each of `predicted`, a column for each of `source`; rows sum to 1.
-        layer: Whose cross-attention it is.
-        head: Which head's; None: the mean of all.
+        layer: The layer of the cross-attention.
+        head: The head; None for the mean of all.
     """
 
     source: list[str]
@@ -77,18 +77,18 @@ def alignment(
     head: int | None = None,
     tokenizer: Tokenizer | None = None,
 ) -> Alignment:
-    """The cross-attention of an encoder-decoder, with rows called after the token that each position predicts.
+    """Return the cross-attention of an encoder-decoder, its rows labelled with the token that each position predicts.
 
     Args:
-        subject: A run, or a model by itself.
+        subject: A run, or a bare model.
         source: What is read.
-        output: What is written; the model's own greedy translation, where not given.
-        layer: Of the decoder; negative ones count from the last.
-        head: One head; the mean of all, where not given.
-        tokenizer: That of a model by itself.
+        output: What is written; by default the model's own greedy translation.
+        layer: A layer of the decoder; negative ones count from the last.
+        head: One head; by default the mean of all.
+        tokenizer: The tokeniser of a bare model.
 
     Raises:
-        UserError: the model reads no other text, or there is no such layer or head.
+        UserError: the model is not an encoder-decoder, or there is no such layer or head.
     """
     inputs = read(subject, source, output, tokenizer=tokenizer)
     model = inputs.model

@@ -1,13 +1,13 @@
-"""Attention patterns: who reads whom, in every head (lecture 000, figure 4.5; lecture 004).
+"""Attention patterns: which positions each head attends to (lecture 000, figure 4.5; lecture 004).
 
     found = lens.attention(run, "First Citizen:")
     found.patterns["blocks.0.attn.hook_pattern"]        [H T S], each row sums to 1
     found.figure("attention.png")
     lens.attention(run, text, layer=2, head=1)          one head
 
-A pattern says where a head reads and not what for: see the score ledger for the one, the interventions for the other.
+A pattern shows where a head attends, not what for: for that see the score ledger and the interventions.
 
-Shapes: T positions that read, S positions that are read, H heads.
+Shapes: T query positions, S key positions, H heads.
 """
 
 import re
@@ -26,19 +26,19 @@ from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, amount, heat_map, is_shown, visible
 from clearformer.text import Tokenizer
 
-MOST_HEADS = 64  # of one picture
+MOST_HEADS = 64  # in one figure
 MOST_READ = 4  # tokens named in a row of the table
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AttentionPatterns(Shown):
-    """The patterns of a text's attention.
+    """The attention patterns of a text.
 
     Attributes:
-        tokens: Those of the text; of an encoder-decoder, of its output.
-        source: Those of an encoder-decoder's source; none in other models.
-        heads: The numbers of the heads that are there, the same for each layer.
-        patterns: By hook point: for each of the heads each position's weights of those that it reads.
+        tokens: The tokens of the text; for an encoder-decoder, of its output.
+        source: The tokens of an encoder-decoder's source; empty for other models.
+        heads: The numbers of the heads, the same for each layer.
+        patterns: By hook point, the weights of each of those heads: a row for each query, a column for each key.
     """
 
     tokens: list[str]
@@ -47,7 +47,7 @@ class AttentionPatterns(Shown):
     patterns: dict[str, Float[np.ndarray, "H T S"]]
 
     def labels(self, name: str) -> tuple[list[str], list[str]]:
-        """The tokens that read and those that are read, of one of the patterns."""
+        """Return the query labels and the key labels of a pattern."""
         if name.startswith("encoder_"):
             return self.source, self.source
         return self.tokens, self.source if ".cross_attn." in name else self.tokens
@@ -101,7 +101,7 @@ class AttentionPatterns(Shown):
         figure.suptitle("attention patterns: rows read, columns are read", fontsize=10)
 
     def _one(self) -> tuple[str, int, Float[np.ndarray, "T S"]] | None:
-        """The only head, where there is but one."""
+        """Return the name, head and pattern if there is only one head; otherwise None."""
         if len(self.patterns) > 1 or len(self.heads) > 1:
             return None
         [(name, patterns)] = self.patterns.items()
@@ -126,15 +126,15 @@ def attention(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> AttentionPatterns:
-    """The attention patterns of a text: of all layers and heads, or of one.
+    """Return the attention patterns of a text, for all layers and heads or for one.
 
     Args:
-        subject: A run, or a model by itself.
-        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        subject: A run, or a bare model.
+        text: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder writes.
-        layer: One layer; negative ones count from the last. All, where not given.
-        head: One head; all, where not given.
-        tokenizer: That of a model by itself.
+        layer: One layer; negative ones count from the last. By default all.
+        head: One head; by default all.
+        tokenizer: The tokeniser of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
@@ -155,10 +155,10 @@ def attention(
 
 
 def pattern_names(inputs: Inputs) -> list[str]:
-    """The hook points of a model's patterns.
+    """Return the hook points of a model's patterns.
 
     Raises:
-        UserError: it has none.
+        UserError: the model has none.
     """
     names = [name for name in hook_points(inputs.model) if name.endswith(".hook_pattern")]
     if not names:
@@ -170,10 +170,10 @@ def pattern_names(inputs: Inputs) -> list[str]:
 
 
 def checked_number(what: str, number: Any, n: int) -> int:
-    """The number of a layer or head counted from 0.
+    """Return the number of a layer or head, from 0.
 
     Raises:
-        UserError: there are not so many.
+        UserError: there is no such layer or head.
     """
     if not isinstance(number, int) or isinstance(number, bool) or not -n <= number < n:
         raise UserError(
@@ -183,7 +183,7 @@ def checked_number(what: str, number: Any, n: int) -> int:
 
 
 def read_most(weights: Float[np.ndarray, " S"], labels: Sequence[str]) -> str:
-    """The tokens with the largest weights, in words."""
+    """Return the tokens with the largest weights, in words."""
     order: list[int] = np.argsort(-np.abs(weights), kind="stable")[:MOST_READ].tolist()
     return "  ".join(
         f"{visible(labels[i])} {amount(weights[i], 2)}" for i in order if is_shown(weights[i], 0.005)
@@ -191,7 +191,7 @@ def read_most(weights: Float[np.ndarray, " S"], labels: Sequence[str]) -> str:
 
 
 def habits_of(patterns: Float[np.ndarray, "H T S"], is_cross: bool) -> list[list[str]]:
-    """Each head's mean weights of the token itself, of the one before and of the first, and its mean distance."""
+    """Return each head's mean weight on the token itself, the previous and the first one, and its mean distance."""
     firsts = patterns[:, :, 0].mean(-1)
     if is_cross:
         return [["", "", f"{first:.3f}", ""] for first in firsts]

@@ -1,10 +1,10 @@
-"""One head's pattern: all of its weights, or of a long text those around one query and one key.
+"""One head's pattern: all of its weights, or for a long text those around one query and one key.
 
     found = lens.head_pattern(run, text, layer=2, head=1, position=700, key=650)
     found.weights[700 - found.first_row, 650 - found.first_column]
-    found.reads                                         [S], all that the query at the position reads
+    found.reads                                         [S], all weights of the query at the position
 
-Shapes: T positions that read, S positions that are read, R and C rows and columns of the part that is shown.
+Shapes: T query positions, S key positions, R and C rows and columns of the part that is shown.
 """
 
 from collections.abc import Sequence
@@ -34,15 +34,15 @@ class HeadPattern(Shown):
     Attributes:
         name: Its hook point.
         layer: The block, from 0.
-        head: From 0.
-        part: `attn`, `cross_attn`, or `encoder`.
-        tokens: Those that read.
-        read: Those that are read.
-        position: Of the query, from 0.
-        key: Of the key, from 0.
+        head: The head, from 0.
+        part: `attn`, `cross_attn` or `encoder`.
+        tokens: The query labels.
+        read: The key labels.
+        position: The query's position, from 0.
+        key: The key's position, from 0.
         first_row: The position of the first row of `weights`.
-        first_column: That of the first column.
-        weights: By which each position reads: all, or those around the query and the key.
+        first_column: The position of its first column.
+        weights: A row for each query, a column for each key: all of them, or those around the query and the key.
         reads: All weights of the query at the position.
     """
 
@@ -61,7 +61,7 @@ class HeadPattern(Shown):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all weights are there."""
+        """Whether `weights` holds the whole pattern."""
         return self.weights.shape == (len(self.tokens), len(self.read))
 
     def caption(self) -> str:
@@ -118,19 +118,19 @@ def head_pattern(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> HeadPattern:
-    """The pattern of one head.
+    """Return the pattern of one head.
 
     Args:
-        subject: A run, or a model by itself.
-        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        subject: A run, or a bare model.
+        text: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder writes.
         layer: The block; negative ones count from the last.
-        head: Of the attention.
-        part: `attn`; of an encoder-decoder also `cross_attn`, or `encoder` for a block of its encoder.
-        position: Of a query; of a longer text than `most`, the rows around it are given.
-        key: Of a key; the columns around it likewise. The last, where the text has fewer.
-        most: Rows and columns that are given, at most.
-        tokenizer: That of a model by itself.
+        head: The number of the head.
+        part: `attn`; for an encoder-decoder also `cross_attn`, or `encoder` for a block of its encoder.
+        position: A query's position; if the text is longer than `most`, the rows around it are returned.
+        key: A key's position; likewise for the columns. It is clamped to the end of the text.
+        most: The largest number of rows and of columns.
+        tokenizer: The tokeniser of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
@@ -182,6 +182,6 @@ def _patterns(inputs: Inputs, name: str) -> Float[np.ndarray, "H T S"]:
 
 
 def window(centre: int, n: int, most: int) -> slice:
-    """At most so many of n places, around one of them."""
+    """Return a slice of at most `most` of n places, around one of them."""
     first = min(max(0, centre - most // 2), max(0, n - most))
     return slice(first, min(n, first + most))

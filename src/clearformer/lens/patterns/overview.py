@@ -1,12 +1,12 @@
-"""All heads at a glance, of texts of any length: each pattern made small, beside what is measured of the whole.
+"""All heads at a glance for texts of any length: a reduced pattern of each, and measures of the whole one.
 
     found = lens.attention_overview(run, text, most=64)
     found.patterns["blocks.0.attn.hook_pattern"]        [H R C], at most 64 of each
 
-A number of a small pattern is the largest weight of those that it stands for, so that nothing that is read is lost from
-sight. `head_pattern` has the weights themselves.
+A number of a reduced pattern is the largest weight of the group that it stands for, so that no large weight is lost.
+`head_pattern` has the weights themselves.
 
-Shapes: H heads, T positions that read, S positions that are read, R and C rows and columns of a small pattern.
+Shapes: H heads, T query positions, S key positions, R and C rows and columns of a reduced pattern.
 """
 
 from collections.abc import Sequence
@@ -34,16 +34,16 @@ HABITS = ["itself", "previous", "first", "distance"]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AttentionOverview(Shown):
-    """The patterns of a text's attention, each made small.
+    """The attention patterns of a text, each reduced in size.
 
     Attributes:
-        tokens: Those of the text; of an encoder-decoder, of its output.
-        source: Those of an encoder-decoder's source; none in other models.
+        tokens: The tokens of the text; for an encoder-decoder, of its output.
+        source: The tokens of an encoder-decoder's source; empty for other models.
         heads: The numbers of the heads, the same for each layer.
-        patterns: By hook point: the largest weight of each group of positions that read and are read.
-        steps: By hook point: how many positions that read, and how many that are read, a group has.
-        habits: By hook point, for each head in words: mean weights of the token itself, of the one before and of the
-            first, and the mean distance that is read over.
+        patterns: By hook point, the largest weight of each group of queries and keys.
+        steps: By hook point, how many queries and how many keys a group holds.
+        habits: By hook point, for each head as strings: the mean weights on the token itself, the previous and the
+            first one, and the mean distance.
     """
 
     tokens: list[str]
@@ -92,14 +92,14 @@ def attention_overview(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> AttentionOverview:
-    """The patterns of all layers and heads, each made small.
+    """Return the patterns of all layers and heads, each reduced in size.
 
     Args:
-        subject: A run, or a model by itself.
-        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        subject: A run, or a bare model.
+        text: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder writes.
-        most: Rows and columns of a small pattern, at most.
-        tokenizer: That of a model by itself.
+        most: The largest number of rows and of columns of a reduced pattern.
+        tokenizer: The tokeniser of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
@@ -127,7 +127,7 @@ SmallPatterns = dict[str, tuple[np.ndarray, tuple[int, int], list[list[str]]]]
 
 
 def _small_patterns(inputs: Inputs, names: Sequence[str], most: int) -> SmallPatterns:
-    """By name: the small pattern, its steps and the habits of its heads; one block's patterns are held at a time."""
+    """Return the reduced pattern, its steps and the heads' habits by name; only one block's patterns are in memory."""
     found: SmallPatterns = {}
     with quiet(inputs.model):
         for name, pattern in patterns_in_the_open(inputs, names):
@@ -139,7 +139,7 @@ def _small_patterns(inputs: Inputs, names: Sequence[str], most: int) -> SmallPat
 def made_small(
     pattern: Float[Tensor, "H T S"], most: int
 ) -> tuple[Float[np.ndarray, "H R C"], tuple[int, int]]:
-    """The largest numbers of groups of rows and columns, and how many of each a group has."""
+    """Return the maxima of groups of rows and columns, and how many of each a group holds."""
     rows, columns = (-(-n // most) for n in pattern.shape[1:])
     small = F.max_pool2d(pattern[None], (rows, columns), ceil_mode=True)[0]
     return small.cpu().numpy().copy(), (rows, columns)

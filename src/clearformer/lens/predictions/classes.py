@@ -1,9 +1,9 @@
-"""The classes that a model tells of a text: how likely each is, and what each token contributes to one of them.
+"""A classifier's prediction for a text: the probability of each class, and what each token contributes to one.
 
     found = lens.classes(run, "a gripping film", method="integrated gradients")
-    found.classes[0]                    the likeliest, its logit and probability
+    found.classes[0]                    the likeliest class, its logit and probability
     found.attribution.values            [T] what each token contributes to the target's logit
-    found.missed                        by how much their sum misses what it shall sum to
+    found.missed                        how far their sum is from the value that it should have
 
 Shapes: T tokens, C classes.
 """
@@ -43,17 +43,17 @@ class ClassChance:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Classes(Shown):
-    """The classes of a text.
+    """The classes of a text and the contributions of its tokens.
 
     Attributes:
-        classes: The likeliest first.
+        classes: The classes, likeliest first.
         target: The class whose logit the tokens contribute to.
-        foil: Another, whose logit is taken away.
-        logit: The target's, less the foil's.
+        foil: A class whose logit is subtracted, if any.
+        logit: The target's logit, less the foil's.
         attribution: What each token contributes to it.
-        sum: Of what the tokens contribute.
-        missed: `sum` less what it shall be by the method: for integrated gradients the logit less that of the baseline.
-            None of the other methods, whose contributions need not sum to anything.
+        sum: The sum of the contributions.
+        missed: `sum` less the value that it should have: for integrated gradients the logit less that of the baseline.
+            None for the other methods, whose contributions need not sum to anything.
     """
 
     classes: list[ClassChance]
@@ -108,18 +108,18 @@ def classes(
     method: str = "integrated gradients",
     tokenizer: Tokenizer | None = None,
 ) -> Classes:
-    """The probability of each class, and what each token contributes to the logit of one.
+    """Return the probability of each class, and what each token contributes to the logit of one.
 
     Args:
-        subject: A run, or a model by itself, that tells the class of a text.
+        subject: A run, or a bare model, that classifies texts.
         text: What to read; see `read`.
-        target: The class; the likeliest, where not given.
-        foil: Another, whose logit is taken away.
+        target: The class; by default the likeliest.
+        foil: Another, whose logit is subtracted.
         method: `integrated gradients`, `gradient x input` or `occlusion`; see the functions of these names.
-        tokenizer: That of a model by itself.
+        tokenizer: The tokeniser of a bare model.
 
     Raises:
-        UserError: the model tells no classes, or there is no such class or method.
+        UserError: the model is no classifier, or there is no such class or method.
     """
     if method not in METHODS:
         raise UserError(f"method: {', '.join(METHODS)}; got {shown(method)}{did_you_mean(method, METHODS)}")

@@ -1,11 +1,11 @@
-"""The logit lens: what each layer would predict, were it the last (nostalgebraist 2020).
+"""The logit lens: the prediction of each layer if it were the last (nostalgebraist 2020).
 
     found = lens.logit_lens(run, "First Citizen:")
     found.layers[2].top[0]                 the likeliest token after two blocks
     found.figure("lens.png")               every layer and position
 
-The final norm is computed anew of each layer's residual stream, and then the head. The last layer's logits are the
-model's own.
+Each layer's residual stream goes through the final norm, computed anew, and then the head. The last layer's logits are
+the model's own.
 
 Shapes: L layers, T tokens, D d_model, V vocabulary, C classes.
 """
@@ -37,7 +37,7 @@ from clearformer.text import Tokenizer
 if TYPE_CHECKING:
     from clearformer.lens.predictions.tuned_lens import TunedLens
 
-AT_ONCE = 16  # positions of which the picture is computed at a time
+AT_ONCE = 16  # positions of the figure that are computed and cached together
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Layer(Result):
 
     Attributes:
         name: The hook point of the residual stream that is unembedded.
-        top: The likeliest, the first of them first.
-        rank: The target's place among all, 1 for the likeliest.
+        top: The likeliest tokens or classes, likeliest first.
+        rank: The target's rank among all, 1 for the likeliest.
         entropy: -sum over v of p(v) ln p(v), in nats, p the distribution of this layer over all tokens (or classes).
-        probability: That of the target.
+        probability: The target's probability.
         kl: KL(last || layer) = sum over v of q(v) ln(q(v) / p(v)), in nats, q the distribution of the last layer.
     """
 
@@ -75,14 +75,14 @@ class LogitLens(Shown):
 
     Attributes:
         token: The token at the position.
-        position: Counted from 0.
-        target: The token (or class) whose rank is told.
-        layers: Before the first block, and after every one.
-        learned: Whether the layers are read through a tuned lens, which was trained for it.
-        error: How far the last layer's logits are from the model's.
-        tokens: The text's.
-        best: The likeliest of each layer at each position, for the picture; at those around the position alone, where
-            only so many are asked for.
+        position: The position, from 0.
+        target: The token (or class) whose rank is given.
+        layers: The predictions before the first block, and after every one.
+        learned: Whether the layers are read through a tuned lens, which was trained.
+        error: The largest difference between the last layer's logits and the model's.
+        tokens: The text's tokens.
+        best: For the figure, the likeliest of each layer at each position, or only at `most` positions around the
+            chosen one.
         probabilities: Their probabilities, [L C].
         first: The position of their first column.
     """
@@ -129,7 +129,7 @@ class LogitLens(Shown):
 
     @property
     def columns(self) -> list[str]:
-        """The tokens of the picture's columns; a classifier's is the text as a whole."""
+        """The tokens of the figure's columns; for a classifier, one column for the whole text."""
         n = len(self.best[0])
         return ["the text"] if n == 1 < len(self.tokens) else self.tokens[self.first : self.first + n]
 
@@ -173,23 +173,23 @@ def logit_lens(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> LogitLens:
-    """The predictions of each layer; of an encoder-decoder, of its decoder's.
+    """Return the prediction of each layer; for an encoder-decoder, of each layer of its decoder.
 
     Args:
-        subject: A run, or a model by itself.
-        text: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        subject: A run, or a bare model.
+        text: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder writes.
-        position: Whose predictions are told; negative ones count from the end.
-        target: The token (or class) whose rank is told; where not given, the one that follows in the text or, at its
-            end, the model's likeliest.
-        top: How many of the likeliest are told.
-        most: At how many positions around it, at most, the likeliest of each layer are told; at all, where not given.
+        position: The position whose predictions are returned; negative ones count from the end.
+        target: The token (or class) to rank; by default the one that follows in the text or, at its end, the model's
+            likeliest.
+        top: How many of the likeliest to return.
+        most: The largest number of positions in `best`, around the chosen one; by default all.
         tuned: A lens made by `tune`, through which the layers are read.
-        tokenizer: That of a model by itself.
+        tokenizer: The tokeniser of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
-        UserError: there is no such position, token or class, the lens is another model's, or `most` is less than 1.
+        UserError: there is no such position, token or class, the lens is for another model, or `most` is less than 1.
     """
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     at = inputs.predicting(position)
@@ -221,7 +221,7 @@ def logit_lens(
 
 
 def around(position: int, n: int, most: int | None) -> slice:
-    """The positions around one that are told; of neighbours mostly the same, so that they are computed once.
+    """Return the positions around one. Neighbours mostly get the same range, so that it is computed once.
 
     Raises:
         UserError: `most` is less than 1.
@@ -244,7 +244,7 @@ Picture = tuple[list[list[int]], Float[np.ndarray, "L C"]]
 def _picture(
     inputs: Inputs, streams: Sequence[Float[Tensor, "1 T D"]], part: slice, is_kept: bool
 ) -> Picture:
-    """The picture of some positions, of which a few are computed at a time; of others only what is new is."""
+    """Return the picture of some positions, computed a few at a time; pieces already cached are reused."""
     if inputs.class_names:
         return _likeliest([unembedded(inputs.model, vectors)[0] for vectors in streams], len(streams))
     if not is_kept:
@@ -261,14 +261,14 @@ def _picture(
 
 
 def _made(inputs: Inputs, streams: Sequence[Float[Tensor, "1 T D"]], piece: slice) -> Picture:
-    """The picture of some positions, of whose logits some are made after others."""
+    """Return the picture of some positions, with the logits of only a part of them in memory at a time."""
     vectors = torch.cat([each[:, piece] for each in streams], dim=1)  # [1 LC D]
     parts = vectors.split(rows_at_once(inputs.model), dim=1)
     return _likeliest((unembedded(inputs.model, part)[0] for part in parts), len(streams))
 
 
 def _likeliest(parts: Iterable[Float[Tensor, "N V"]], n_layers: int) -> Picture:
-    """The picture by the logits, some of them after others: those of the first layer come first."""
+    """Return the picture given the logits in parts, those of the first layer first."""
     best: list[int] = []
     probabilities: list[float] = []
     for logits in parts:
@@ -283,17 +283,17 @@ def _likeliest(parts: Iterable[Float[Tensor, "N V"]], n_layers: int) -> Picture:
 def _logits_at(
     inputs: Inputs, streams: Sequence[Float[Tensor, "1 T D"]], position: int
 ) -> Float[Tensor, "L V"]:
-    """The logits of each layer at one position, or those of the classes."""
+    """Return the logits of each layer at one position, or those of the classes."""
     if inputs.class_names:
         return torch.cat([unembedded(inputs.model, vectors)[0] for vectors in streams])
     rows = [vectors[:, position : position + 1] for vectors in streams]
-    # The last by itself, as the model's own: products of other sizes differ in their last bits.
+    # The last one separately, as the model does: products of other sizes differ in their last bits.
     parts = (torch.cat(rows[:-1], dim=1), rows[-1])
     return torch.cat([unembedded(inputs.model, part)[0] for part in parts])
 
 
 def _streams(inputs: Inputs, tuned: "TunedLens | None") -> Iterator[Float[Tensor, "1 T D"]]:
-    """The residual stream before the first block and after every one, as the final norm is given it."""
+    """Yield the residual stream before the first block and after every one, as the final norm receives it."""
     names = stream_names(inputs.model)
     seen = kept(inputs, lambda name: name in names)
     for i, name in enumerate(names):
@@ -301,19 +301,19 @@ def _streams(inputs: Inputs, tuned: "TunedLens | None") -> Iterator[Float[Tensor
 
 
 def stream_names(model: Transformer) -> list[str]:
-    """The hook points of the residual stream before the first block and after every one."""
+    """Return the hook points of the residual stream before the first block and after every one."""
     blocks = f"{own_prefix(model)}blocks"
     n = len(model.stack(own_prefix(model)).blocks)
     return [f"{blocks}.0.hook_resid_pre", *(f"{blocks}.{i}.hook_resid_post" for i in range(n))]
 
 
 def unembedded(model: Transformer, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
-    """The outputs that a model makes of its residual stream: final norm and head; [B 1 C] of a classifier."""
+    """Apply a model's final norm and head to its residual stream; [B 1 C] for a classifier."""
     return outputs_of(model, model.stack(own_prefix(model)).ln_final(x))
 
 
 def _layers(inputs: Inputs, logits: Float[Tensor, "L V"], target: int, top: int) -> list[Layer]:
-    """The predictions of each layer at the position whose logits these are."""
+    """Return the predictions of each layer at the position whose logits are given."""
     logs = logits.log_softmax(-1)
     likeliest = logits.topk(min(top, logits.shape[-1])).indices
     ranks = 1 + (logits > logits[:, target, None]).sum(-1)

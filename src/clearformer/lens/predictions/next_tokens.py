@@ -20,7 +20,7 @@ from clearformer.lens.showing import Shown, Table, bars, quoted, visible
 from clearformer.text import Tokenizer
 
 TEMPERATURES = (0.2, 0.5, 0.8, 1.0, 1.5)
-"""Those of lecture 000's figure."""
+"""The temperatures of lecture 000's figure."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -29,10 +29,10 @@ class NextTokens(Shown):
 
     Attributes:
         token: The token at the position.
-        position: Counted from 0.
-        temperatures: By each of which the logits are divided.
-        tokens: The likeliest, the first of them first.
-        ids: Theirs; the numbers of a classifier's classes.
+        position: The position, from 0.
+        temperatures: The temperatures, by which the logits are divided.
+        tokens: The likeliest tokens, likeliest first.
+        ids: Their ids, or the numbers of a classifier's classes.
         probabilities: A row for each temperature, a column for each token.
     """
 
@@ -75,16 +75,16 @@ def next_tokens(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> NextTokens:
-    """The likeliest tokens at one position, and their probabilities at each temperature.
+    """Return the likeliest tokens at one position, and their probabilities at each temperature.
 
     Args:
-        subject: A run, or a model by itself.
-        prompt: What to read; see `read`, and there `output`, `tokenizer` and `masked`.
+        subject: A run, or a bare model.
+        prompt: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder has written so far.
-        temperatures: More than 0; 1 is the model's own distribution.
+        temperatures: Numbers above 0; 1 is the model's own distribution.
         top: How many tokens.
-        position: Whose prediction it is; the last, where not given.
-        tokenizer: That of a model by itself.
+        position: The position whose prediction it is; by default the last.
+        tokenizer: The tokeniser of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:

@@ -1,11 +1,11 @@
-"""The tuned lens: each layer read through an affine map that was trained for it (Belrose et al. 2023).
+"""The tuned lens: each layer read through an affine map trained for it (Belrose et al. 2023).
 
     tuned = lens.tune(run, open("held-out.txt").read())
     lens.logit_lens(run, "First Citizen:", tuned=tuned)        # .learned is True
 
-A map is x + A x + b, which begins as the identity: the logit lens. It is trained to bring the layer's prediction close
-to the model's last, by KL(last || layer), on texts of the caller's. What it shows is learned: it tells what can be read
-from a layer, and not only what the layer says by the model's own head.
+A map is x + A x + b, starting at the identity, which is the logit lens. It is trained to bring the layer's prediction
+close to the last layer's, by KL(last || layer), on texts of the caller. Being trained, it shows what can be read from a
+layer, and not only what the model's own head reads from it.
 
 Shapes: L layers before the last, B batch, T tokens, D d_model.
 """
@@ -29,27 +29,27 @@ from clearformer.lens.showing import Shown, Table
 from clearformer.model import EncoderDecoder, Transformer
 
 Arguments = tuple[Int[Tensor, "B _"], ...]
-"""Those of one call of a model; the last are the tokens whose positions predict."""
+"""The arguments of one call of a model; the last are the tokens whose positions predict."""
 
 LEAST_TEXTS = 5
-HELD_OUT = 0.2  # of the text; half of it chooses among the steps' maps, the other half measures them
-CHECKS = 8  # of the maps on the way
+HELD_OUT = 0.2  # of the text: one half selects each layer's map, the other half measures it
+CHECKS = 8  # how often the maps are compared during training
 BATCH, LEARNING_RATE = 8, 1e-3
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class TunedLens(Shown):
-    """The maps of one model's layers, and what they are worth on text that they were not trained on.
+    """The maps of a model's layers, and how good they are on held-out text.
 
     Attributes:
         names: The hook points of the residual streams that have a map: all but the last.
         kl: KL(last || layer) through each map, in nats, on held-out text.
         kl_of_logit_lens: The same without a map.
-        n_tokens: How many tokens of held-out text those are the means of.
-        steps: Of training.
+        n_tokens: The number of held-out tokens that those are means over.
+        steps: The number of training steps.
         matrices: A, [L D D].
         offsets: b, [L D].
-        model: Whose lens it is.
+        model: The model that the lens was tuned for.
     """
 
     names: list[str]
@@ -62,14 +62,14 @@ class TunedLens(Shown):
     model: Transformer = field(repr=False)
 
     def check_model(self, model: Transformer) -> None:
-        """Raise UserError where a model is another than the one that the lens was tuned for."""
+        """Raise UserError if the lens was tuned for another model."""
         if model is not self.model:
             raise UserError(
                 "tuned: this lens was tuned for another model; lens.tune(run, text) makes one for this"
             )
 
     def translated(self, x: Float[Tensor, "B T D"], layer: int) -> Float[Tensor, "B T D"]:
-        """A layer's residual stream through its map; the last layer's as it is."""
+        """Apply a layer's map to its residual stream; the last layer has none."""
         if layer == len(self.names):
             return x
         return mapped(x, self.matrices[layer], self.offsets[layer])
@@ -111,21 +111,21 @@ def tune(
     steps: int = 200,
     seed: int = 0,
 ) -> TunedLens:
-    """Train a lens on a text: a map for each layer but the last; of an encoder-decoder, on pairs of its decoder's.
+    """Train a lens on a text: a map for each layer but the last; for an encoder-decoder, on pairs, for its decoder.
 
-    The last fifth of the text is held out: one half of it chooses, for each layer, among the maps of several steps, the
-    identity with which it began included; the other half measures those that were chosen.
+    The last fifth of the text is held out. One half of it selects, for each layer, among the maps of several steps,
+    including the identity at the start; the other half measures the selected maps.
 
     Args:
         run: A model that predicts tokens, and its tokeniser.
-        text: At least some windows of the model's length; best of the kind that it was trained on and did not see. Of
-            an encoder-decoder a list of sources.
-        output: What an encoder-decoder writes of each source.
-        steps: Of training, of some windows or pairs each.
-        seed: Of their order.
+        text: At least a few windows of the model's length, best of the kind that it was trained on but did not see.
+            For an encoder-decoder, a list of sources.
+        output: What an encoder-decoder writes for each source.
+        steps: The number of training steps, each on a batch of windows or pairs.
+        seed: The seed of their order.
 
     Raises:
-        UserError: the model has no logits of its own text, or there is too little to train on.
+        UserError: the model is a classifier, `steps` is less than 1, or there is too little text.
     """
     model = run.model
     check_whole("steps", steps)
@@ -144,7 +144,7 @@ def tune(
         with torch.enable_grad():
             loss = _mean_kl(model, batch, *trained).sum()
             optimizer.zero_grad()
-            # Of the maps alone: the model's own gradients are left as they are.
+            # Only of the maps: the model's own gradients are left as they are.
             for parameter, slope in zip(trained, torch.autograd.grad(loss, trained), strict=True):
                 parameter.grad = slope
         optimizer.step()
@@ -172,7 +172,7 @@ def tune(
 def mapped(
     x: Float[Tensor, "B T D"], matrix: Float[Tensor, "D D"], offset: Float[Tensor, " D"]
 ) -> Float[Tensor, "B T D"]:
-    """x + A x + b."""
+    """Return x + A x + b."""
     return x + x @ matrix.T.to(x.dtype) + offset.to(x.dtype)
 
 
@@ -180,7 +180,7 @@ def mapped(
 
 
 def _texts(run: Run, text: Any, output: Any) -> list[Arguments]:
-    """A text as windows of one length, or an encoder-decoder's pairs."""
+    """Return the text as windows of one length, or an encoder-decoder's pairs."""
     if isinstance(run.model, EncoderDecoder):
         return [read(run, *pair).arguments for pair in _pairs(text, output)]
     if output is not None:
@@ -211,7 +211,7 @@ def _pairs(sources: Any, outputs: Any) -> list[tuple[str, str]]:
 
 
 def _parts(texts: list[Arguments]) -> tuple[list[Arguments], list[Arguments], list[Arguments]]:
-    """Those to train on, to choose by and to measure with."""
+    """Split the texts into those for training, for selecting and for measuring."""
     held_out = max(2, round(len(texts) * HELD_OUT))
     first, second = len(texts) - held_out, len(texts) - held_out + held_out // 2
     return texts[:first], texts[first:second], texts[second:]
@@ -228,7 +228,7 @@ def _batches(texts: list[Arguments], steps: int, seed: int) -> Iterator[list[Arg
 
 
 def _kl(model: Transformer, texts: list[Arguments], matrices: Tensor, offsets: Tensor) -> Float[Tensor, " L"]:
-    """`_mean_kl` of any number of texts, without a gradient."""
+    """Return `_mean_kl` of any number of texts, without gradients."""
     total = torch.zeros(len(matrices), device=matrices.device)
     with torch.no_grad():
         for start in range(0, len(texts), BATCH):
@@ -240,7 +240,7 @@ def _kl(model: Transformer, texts: list[Arguments], matrices: Tensor, offsets: T
 def _mean_kl(
     model: Transformer, texts: list[Arguments], matrices: Tensor, offsets: Tensor
 ) -> Float[Tensor, " L"]:
-    """KL(last || layer) of each layer through its map, the mean over all tokens of some texts."""
+    """Return KL(last || layer) of each layer through its map, averaged over all tokens of some texts."""
     calls = _calls(texts)
     sums = [
         torch.stack(list(_divergences(model, call, matrices, offsets))) * call[-1].numel() for call in calls
@@ -249,7 +249,7 @@ def _mean_kl(
 
 
 def _calls(texts: list[Arguments]) -> list[Arguments]:
-    """Texts of one length in one call."""
+    """Batch texts of one length into one call."""
     by_shape: dict[tuple[torch.Size, ...], list[Arguments]] = {}
     for text in texts:
         by_shape.setdefault(tuple(each.shape for each in text), []).append(text)

@@ -1,7 +1,7 @@
-"""The tree of a beam search: the texts that each step keeps, and those that come to their end.
+"""The tree of a beam search: the hypotheses that each step keeps, and those that end.
 
 tree = lens.beam_tree(run, "First Citizen:", beams=3, max_new_tokens=8)
-tree.found[0].text                                  the best: that of `search`, of an encoder-decoder `translate`
+tree.found[0].text                                  the best: that of `search`, or `translate` for an encoder-decoder
 """
 
 from collections.abc import Callable, Sequence
@@ -25,23 +25,23 @@ from clearformer.model import EncoderDecoder
 from clearformer.text import Tokenizer
 
 OnPart = Callable[["BeamTree"], None]
-"""Receives the tree so far after every step, in which nothing is found yet."""
+"""Receives the tree after every step, with nothing in `found` yet."""
 
 
 @dataclass(frozen=True)
 class BeamNode:
-    """One text that the search held: its parent's and one token more.
+    """A hypothesis of the search: its parent's tokens and one more.
 
     Attributes:
-        step: From 1: how many tokens it has.
-        parent: The number of the node that it continues; None where that is the beginning.
-        token: Its newest token, as a person can read it.
+        step: The number of its tokens, from 1.
+        parent: The number of the node that it extends; None at the beginning.
+        token: Its newest token, in readable form.
         id: That token's id.
         logprob: The log-probability of all its tokens, in nats.
-        score: What texts are ranked by: that over the length penalty.
-        ended: Whether it has come to its end, by <eos> or by its length.
-        found: Its place among the texts that the search returns, from 0; None where it is none of them.
-        on_best_path: Whether the best text goes through it.
+        score: The ranking score: logprob over the length penalty.
+        ended: Whether it has ended, by <eos> or by its length.
+        found: Its rank among the hypotheses that the search returns, from 0; None if it is not returned.
+        on_best_path: Whether the best hypothesis passes through it.
     """
 
     step: int
@@ -57,13 +57,13 @@ class BeamNode:
 
 @dataclass(frozen=True)
 class Found:
-    """A text that the search returns.
+    """A hypothesis that the search returns.
 
     Attributes:
-        text: What was added, without <eos>.
-        tokens: The ids, <eos> included.
-        logprob: Of all of them, in nats.
-        score: What texts are ranked by.
+        text: The added text, without <eos>.
+        tokens: The ids, including <eos>.
+        logprob: Their log-probability, in nats.
+        score: The ranking score.
     """
 
     text: str
@@ -77,10 +77,10 @@ class BeamTree(Shown):
     """A beam search, step by step.
 
     Attributes:
-        token: The last token of what is continued.
-        beams: How many texts were held at once.
-        nodes: Every text that was kept or ended, step by step; of a step those that went on first, the best first.
-        found: The texts that the search returns, the best first.
+        token: The last token of the text that is continued.
+        beams: The number of hypotheses kept at each step.
+        nodes: Every hypothesis that was kept or ended, step by step; within a step the kept ones first, best first.
+        found: The hypotheses that the search returns, best first.
     """
 
     token: str
@@ -153,21 +153,21 @@ def beam_tree(
     tokenizer: Tokenizer | None = None,
     on_part: OnPart | None = None,
 ) -> BeamTree:
-    """Search the likeliest continuations, and keep every step.
+    """Search for the likeliest continuations, and record every step.
 
     Args:
-        subject: A decoder's or encoder-decoder's run, or such a model by itself.
+        subject: A run of a decoder or encoder-decoder, or such a bare model.
         text: What is continued, or an encoder-decoder's source.
-        output: What an encoder-decoder has written so far; nothing, where neither it nor a position is given.
-        position: The token of the text behind which is searched.
-        drawn: Ids behind it that the search continues.
+        output: What an encoder-decoder has written so far; nothing, if neither it nor a position is given.
+        position: The token of the text to search after.
+        drawn: Ids after it that the search continues.
         beams: See `BeamSearch`, also for the last three.
-        max_new_tokens: Tokens to add, at most; where not given 8, of an encoder-decoder as many as `translate` allows.
+        max_new_tokens: The most tokens to add; by default 8, or the limit of `translate` for an encoder-decoder.
         length_penalty: The exponent of the penalty.
         length_penalty_kind: `hf` or `gnmt`.
         early_stopping: When the search ends.
-        tokenizer: That of a model by itself.
-        on_part: Who is told the tree so far.
+        tokenizer: The tokeniser of a bare model.
+        on_part: Called with the tree so far.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -211,11 +211,11 @@ def _tree(begun: Beginning, settings: BeamSearch, max_new_tokens: int, on_part: 
 
 
 class _Growing:
-    """The nodes so far.
+    """The nodes of a growing tree.
 
     Attributes:
-        nodes: All of them.
-        kept: The numbers of those that the latest step kept; at first the beginning alone.
+        nodes: All nodes so far.
+        kept: The numbers of those that the latest step kept; initially None alone, for the beginning.
     """
 
     def __init__(self, begun: Beginning) -> None:
@@ -225,7 +225,7 @@ class _Growing:
         self.n_steps = 0
 
     def add(self, _row: int, step: BeamStep) -> None:
-        """Add a step's nodes."""
+        """Add the nodes of a step."""
         self.n_steps += 1
         first = len(self.nodes)
         self.nodes += [self._node(each, ended=False) for each in step.kept]
@@ -240,7 +240,7 @@ class _Growing:
         )
 
     def mark(self, place: int, hypothesis: Hypothesis) -> None:
-        """Mark the end of a text that the search returns, and of the best also the way to it."""
+        """Mark the end of a hypothesis that the search returns, and for the best one also its path."""
         for number, node in enumerate(self.nodes):
             if node.ended and self.tokens(number) == hypothesis.tokens:
                 self.nodes[number] = replace(node, found=place)
@@ -248,7 +248,7 @@ class _Growing:
                     self.nodes[each] = replace(self.nodes[each], on_best_path=True)
 
     def path(self, number: int | None) -> list[int]:
-        """The numbers of the nodes from the beginning to one of them."""
+        """Return the numbers of the nodes from the beginning to a node."""
         path: list[int] = []
         while number is not None:
             path.insert(0, number)
@@ -256,5 +256,5 @@ class _Growing:
         return path
 
     def tokens(self, number: int) -> list[int]:
-        """The ids of a node's text."""
+        """Return the ids of a node's hypothesis."""
         return [self.nodes[each].id for each in self.path(number)]

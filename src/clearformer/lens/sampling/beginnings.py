@@ -1,4 +1,4 @@
-"""The beginning that a model continues: a text up to a position, and the tokens that were drawn behind it."""
+"""The beginning that a model continues: a text up to a position, and the tokens drawn after it."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ from clearformer.text import Tokenizer
 
 @dataclass(frozen=True, eq=False)
 class Beginning:
-    """A text as far as it is written.
+    """A text as written so far.
 
     Attributes:
-        inputs: The text, read by a lens; of a decoder also one that is longer than the model reads.
-        position: The last token of the text that is continued.
-        drawn: The ids behind it.
+        inputs: The text as read; a decoder's may be longer than the model's context.
+        position: The last token of the text to be continued.
+        drawn: The ids drawn after it.
     """
 
     inputs: Inputs
@@ -39,22 +39,22 @@ class Beginning:
 
     @property
     def tokens(self) -> list[int]:
-        """The ids so far, <bos> included."""
+        """The ids so far, including <bos>."""
         return [*self.inputs.tokens[0, : self.position + 1].tolist(), *self.drawn]
 
     @property
     def key(self) -> tuple[Hashable, ...]:
-        """The text, the position and the ids behind it, which tell it from others of one model."""
+        """A cache key: the text, the position and the ids drawn after it."""
         return self.inputs.key, self.position, tuple(self.drawn)
 
     @property
     def sources(self) -> list[list[int]] | None:
-        """The text that an encoder-decoder reads, as decoding takes it."""
+        """The source of an encoder-decoder, in the form that decoding takes."""
         return None if self.inputs.source is None else self.inputs.source.tolist()
 
     @property
     def model(self) -> GenerativeModel:
-        """The model, which writes texts.
+        """The model, which must be able to write text.
 
         Raises:
             UserError: it is an encoder.
@@ -66,26 +66,26 @@ class Beginning:
 
     @property
     def eos_id(self) -> int | None:
-        """The token that ends a text."""
+        """The id of the token that ends a text."""
         return None if self.inputs.tokenizer is None else self.inputs.tokenizer.eos_id
 
     @property
     def pad_id(self) -> int | None:
-        """The token that fills rows up, where there is one."""
+        """The id of the padding token, if there is one."""
         return None if self.inputs.tokenizer is None else self.inputs.tokenizer.pad_id
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last of what was drawn ended the text."""
+        """Whether the last drawn token ended the text."""
         return bool(self.drawn) and self.drawn[-1] == self.eos_id
 
     @property
     def last_label(self) -> str:
-        """The token that is continued, as a person can read it."""
+        """The last token so far, in readable form."""
         return self.inputs.label(self.tokens[-1])
 
     def logits(self) -> Float[Tensor, " V"]:
-        """The logits of the next token, of a text that is written; else those at the position, or of the classes."""
+        """Return the logits of the next token; those at the position or of the classes if the model writes no text."""
         return once(self.inputs.model, ("next", *self.key), self._logits)
 
     def _logits(self) -> Float[Tensor, " V"]:
@@ -97,20 +97,20 @@ class Beginning:
 
     @property
     def is_as_read(self) -> bool:
-        """Whether it ends within a text that the model reads as a whole."""
+        """Whether its end is a position of the text itself, which the model reads at once."""
         return not self.drawn and self.is_read_whole
 
     @property
     def is_read_whole(self) -> bool:
-        """Whether the text and what is drawn are no longer than the model reads at once."""
+        """Whether the text and the drawn tokens fit into the model's context."""
         longest = max(len(self.inputs), len(self.tokens))
         return longest <= self.inputs.model.config.max_seq_len
 
     def prefill(self, num: int = 1, room: int = 0) -> Prefill | None:
-        """With which decoding goes on, of `num` texts that are alike, by the text's one reading; with room for more.
+        """Return a prefill for decoding `num` equal texts, from the text's one forward pass, with `room` for more.
 
-        None where decoding reads them itself: of an encoder-decoder or a kind of attention that keeps no keys, of what
-        is longer than the model reads at once or soon will be, and while somebody looks at the model or changes it.
+        None where decoding has to read the text itself: for an encoder-decoder or attention that keeps no keys, for
+        texts beyond the model's context now or within `room`, and while the model is hooked.
         """
         model = self.inputs.model
         if not isinstance(model, Decoder) or not self.is_read_whole or is_any_open():
@@ -126,15 +126,13 @@ class Beginning:
                 logits = model(row_of(model, self.drawn), cache=cache, last_only=True)[0]
             else:
                 logits = outputs_at(self.inputs, self.position)[None]
-        if (
-            left == 0
-        ):  # the token after next is read in a context that begins anew: nothing of this one is used
+        if left == 0:  # the next token but one is read in a new context, which uses nothing of this one
             cache = model.new_cache()
         cache.select(torch.zeros(num, dtype=torch.long, device=self.inputs.tokens.device))
         return Prefill(logits.float().expand(num, -1), cache)
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Ids as text, without <eos>; nothing, where there is no tokeniser."""
+        """Return ids as text, without <eos>; empty without a tokeniser."""
         tokenizer = self.inputs.tokenizer
         return "" if tokenizer is None else tokenizer.decode([each for each in tokens if each != self.eos_id])
 
@@ -149,13 +147,13 @@ def beginning(
     masked: Sequence[int] = (),
     tokenizer: Tokenizer | None = None,
 ) -> Beginning:
-    """A text up to a position, with what was drawn behind it.
+    """Return a text up to a position, with the tokens drawn after it.
 
-    A decoder's text may be longer than the model reads, as in `generate`. An encoder-decoder of which neither an output
-    nor a position is given has written nothing but <bos>.
+    A decoder's text may be longer than the model reads, as in `generate`. An encoder-decoder given neither an output
+    nor a position has written only <bos>.
 
     Raises:
-        UserError: the text cannot be read, there is no such position, or one of the ids is no token; see `read`.
+        UserError: the text cannot be read, there is no such position, or an id is not a token; see `read`.
     """
     model, tokenizer = parts_of(subject, tokenizer)
     if isinstance(model, Decoder) and output is None and not len(masked):
@@ -167,12 +165,12 @@ def beginning(
 
 
 def nothing_written(model: Transformer, output: Text | None, position: int) -> bool:
-    """Whether it is an encoder-decoder of which neither an output nor a position is given."""
+    """Whether the model is an encoder-decoder given neither an output nor a position."""
     return isinstance(model, EncoderDecoder) and output is None and position == -1
 
 
 def _prompt(model: Decoder, tokenizer: Tokenizer | None, text: Text) -> Inputs:
-    """A decoder's text as `generate` begins with it."""
+    """Read a decoder's text as `generate` does."""
     if tokenizer is not None and isinstance(text, str):
         tokens = prompt_of(model, tokenizer, text).tokens
         return Inputs(model, tokenizer, row_of(model, tokens), None, [*tokens[1:], None])

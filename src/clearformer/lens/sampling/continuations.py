@@ -1,4 +1,4 @@
-"""Continuations token by token: several of one text, and how each token was chosen.
+"""Continuations token by token: several for one text, and how each token was chosen.
 
     for found in lens.continuations(run, "First Citizen:", num=3, max_new_tokens=20, seed=1).continuations:
         [(token.token, token.rank, token.surprise) for token in found.tokens]
@@ -27,10 +27,10 @@ from clearformer.lens.sampling.next_draw import entropy_of, probabilities_of
 from clearformer.lens.showing import Shown, Table, heat_map, quoted, visible
 from clearformer.text import Tokenizer
 
-MOST = 64  # continuations that are looked at side by side
+MOST = 64  # continuations in one call
 
 OnPart = Callable[["Continuations"], None]
-"""Receives what is written so far, once each continuation has a token more; not what is returned."""
+"""Receives what is written so far, once each continuation has another token; its return value is ignored."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class DrawnToken:
     """One token of a continuation.
 
     Attributes:
-        token: As a person can read it.
+        token: The token in readable form.
         id: Its id.
-        probability: By the model itself.
-        drawn_with: In the distribution that it was drawn from, after penalty, temperature and filters.
-        rank: Its place by the model itself, from 1.
+        probability: Its probability under the model itself.
+        drawn_with: Its probability in the draw, after penalty, temperature and filters.
+        rank: Its rank under the model itself, from 1.
         surprise: -ln probability, in nats.
-        entropy: Of the model's own distribution, in nats: the surprise that it expects.
+        entropy: The entropy of the model's own distribution, in nats: the expected surprise.
     """
 
     token: str
@@ -62,9 +62,9 @@ class Continued:
 
     Attributes:
         text: What was added, without <eos>.
-        tokens: Each token of it, <eos> included.
-        logprob: The log-probability of all of them by the model itself, in nats.
-        finish_reason: Why it ends: `length` or `eos`.
+        tokens: Its tokens, including <eos>.
+        logprob: The log-probability of all of them under the model itself, in nats.
+        finish_reason: Why it ended: `length` or `eos`.
     """
 
     text: str
@@ -75,11 +75,11 @@ class Continued:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Continuations(Shown):
-    """Continuations of one text.
+    """Several continuations of one text.
 
     Attributes:
         token: The last token of the text.
-        continuations: As they were drawn, number after number.
+        continuations: The continuations, in the order of their random streams.
     """
 
     token: str
@@ -143,26 +143,26 @@ def continuations(
     tokenizer: Tokenizer | None = None,
     on_part: OnPart | None = None,
 ) -> Continuations:
-    """Draw continuations as `generate` does, and keep how each token was chosen.
+    """Draw continuations as `generate` does, and record how each token was chosen.
 
-    The first of them goes through the draws of `next_draw`.
+    The first one takes the draws of `next_draw`.
 
     Args:
-        subject: A decoder's or encoder-decoder's run, or such a model by itself.
+        subject: A run of a decoder or encoder-decoder, or such a bare model.
         text: What is continued, or an encoder-decoder's source.
-        output: What an encoder-decoder has written so far; nothing, where neither it nor a position is given.
-        position: The token of the text behind which is drawn.
-        drawn: Ids that were drawn behind it before; each has used one of the seed's random numbers.
-        max_new_tokens: Tokens to add, at most.
-        num: Continuations.
+        output: What an encoder-decoder has written so far; nothing, if neither it nor a position is given.
+        position: The token of the text to draw after.
+        drawn: Ids already drawn after it; each has used one of the seed's random numbers.
+        max_new_tokens: The largest number of tokens to add.
+        num: The number of continuations.
         temperature: See `Sampling`, also for the next four.
         top_k: See `Sampling`.
         top_p: See `Sampling`.
         min_p: See `Sampling`.
         repetition_penalty: See `Sampling`.
-        seed: Of the draws; see `generate`.
-        tokenizer: That of a model by itself.
-        on_part: Who is told what is written so far.
+        seed: The seed of the draws; see `generate`.
+        tokenizer: The tokeniser of a bare model.
+        on_part: Called with what is written so far.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -187,16 +187,16 @@ def continued(
     use_cache: bool = True,
     on_part: Callable[[list[Continued]], None] | None = None,
 ) -> list[Continued]:
-    """Continuations of what is written so far.
+    """Continue what is written so far.
 
     Args:
-        begun: What is written.
-        sampling: How tokens are chosen.
-        max_new_tokens: Tokens to add to each, at most.
-        num: How many of them.
-        seed: Of the draws.
+        begun: The text so far.
+        sampling: How to choose tokens.
+        max_new_tokens: The largest number of tokens to add to each.
+        num: The number of continuations.
+        seed: The seed of the draws.
         use_cache: See `generate_tokens`.
-        on_part: Receives those so far, once each has a token more; not where they are kept from before.
+        on_part: Called with those so far, once each has another token; not called if they are cached.
     """
     chosen = (sampling.model_dump_json(), max_new_tokens, num, seed, use_cache)
     key = ("continued", *begun.key, begun.eos_id, *chosen)
@@ -237,7 +237,7 @@ def _continuations(
     going_on = list(range(num))
     for new in new_tokens:
         written[new.row].add(new)
-        if new.row == going_on[-1]:  # the last of those that are given a token at once
+        if new.row == going_on[-1]:  # the last row to receive a token in this step
             going_on = [row for row in going_on if written[row].goes_on] or going_on
             if on_part is not None:
                 on_part([each.so_far() for each in written])
@@ -245,7 +245,7 @@ def _continuations(
 
 
 class _Writing:
-    """One continuation on its way."""
+    """One continuation being written."""
 
     def __init__(self, begun: Beginning, sampling: Sampling) -> None:
         self.begun, self.sampling = begun, sampling
@@ -260,14 +260,14 @@ class _Writing:
         return self.finish_reason is None
 
     def look(self, logits: Float[Tensor, " V"], so_far: Sequence[int]) -> None:
-        """Keep the distributions that the next token is chosen by: the model's own, and what is drawn from."""
+        """Record the distributions for the next token: the model's own, and that of the draw."""
         row = logits.unsqueeze(0)
         self.own = self.drawn_with = probabilities_of(row)
         if not self.sampling.greedy and self.sampling != Sampling():
             self.drawn_with = probabilities_of(self.sampling.adjust(row, [so_far]))
 
     def add(self, new: NewToken) -> None:
-        """Add the token that was chosen by them."""
+        """Add the token that was chosen."""
         assert self.own is not None
         assert self.drawn_with is not None
         p = float(self.own[new.token])
@@ -285,6 +285,6 @@ class _Writing:
         self.finish_reason = new.finish_reason
 
     def so_far(self) -> Continued:
-        """As far as it is written; the reason of its end is `length` until it has one."""
+        """Return the continuation so far; its finish reason is `length` until it has one."""
         text = self.begun.text([each.id for each in self.tokens])
         return Continued(text, list(self.tokens), self.logprob, self.finish_reason or "length")

@@ -1,12 +1,12 @@
-"""The next draw: the whole vocabulary by its probability, what each setting cuts off it, and the token that is drawn.
+"""The next draw: the whole vocabulary by probability, what each setting cuts off, and the token that is drawn.
 
     found = lens.next_draw(run, "First Citizen:", temperature=0.8, top_k=40, top_p=0.95, seed=1)
     found.tokens[found.drawn]                           the token that cf.generate draws with these settings
     [(cut.name, cut.place, cut.mass) for cut in found.cuts]
 
-The masses that the cuts remove and the mass that is left sum to 1. The filters are those of decoding itself.
+The masses that the cuts remove and the remaining mass sum to 1. The filters are those of decoding itself.
 
-Shapes: V vocabulary (of a classifier its classes).
+Shapes: V vocabulary (for a classifier, its classes).
 """
 
 from collections.abc import Sequence
@@ -38,11 +38,11 @@ class Cut:
 
     Attributes:
         name: `top_k`, `top_p` or `min_p`.
-        setting: Its value.
-        place: How many tokens stay, the likeliest ones: the cut is behind them.
-        removed: How many it removes, of those that the filters before it left.
-        mass: The probability of those before any filter.
-        mass_of_left: Their probability among the tokens that the filters before it left.
+        setting: The value of the setting.
+        place: How many of the likeliest tokens stay; the cut comes after them.
+        removed: How many tokens it removes from those left by earlier filters.
+        mass: The probability of the removed tokens before any filter.
+        mass_of_left: Their probability among the tokens left by earlier filters.
     """
 
     name: str
@@ -58,31 +58,31 @@ class NextDraw(Shown):
     """The draw of one token.
 
     Attributes:
-        token: The one that it follows, or that is predicted anew by an encoder.
-        position: Of that token, counted from 0.
-        tokens: The whole vocabulary; the likeliest after penalty and temperature first. A classifier's classes. Where
-            only some are asked for, the likeliest of them, and the one that is drawn and the likeliest of all.
-        places: Of each, in the whole vocabulary; of the likeliest 0.
-        n_tokens: How many tokens the vocabulary has.
-        ids: Theirs.
+        token: The token before it; for an encoder, the token that is predicted anew.
+        position: The position of that token, from 0.
+        tokens: The whole vocabulary (for a classifier, its classes), likeliest after penalty and temperature first; or
+            the likeliest `most` of them, plus the greedy and the drawn token.
+        places: The place of each in the whole vocabulary, from 0 for the likeliest.
+        n_tokens: The size of the vocabulary.
+        ids: The ids of `tokens`.
         own: The model's own probabilities.
-        probabilities: Those after penalty and temperature, which the filters cut.
-        kept: Those that are drawn from; 0 where a filter removed the token.
-        repeated: Whether the penalty changed the token, as it stands in the text so far.
-        cuts: Of the filters that are given, in their order.
-        n_left: How many tokens are drawn from.
-        left: Their probability before any filter: with the masses that the cuts remove it sums to 1.
-        penalised: The probability that the penalty takes from the tokens of the text so far; None without one.
-        entropy_before: Of the model's own distribution, in nats.
-        entropy_after: Of the one that is drawn from.
+        probabilities: The probabilities after penalty and temperature, before the filters.
+        kept: The probabilities of the draw; 0 where a filter removed the token.
+        repeated: Whether the penalty changed the token, because the text so far contains it.
+        cuts: The cuts of the given filters, in order.
+        n_left: The number of tokens to draw from.
+        left: Their probability before any filter; with the masses that the cuts remove it sums to 1.
+        penalised: The probability that the penalty takes from the tokens of the text so far; None without a penalty.
+        entropy_before: The entropy of the model's own distribution, in nats.
+        entropy_after: The entropy of the distribution of the draw.
         greedy: The place of the token that is taken at temperature 0.
-        drawn: The place of the token that is drawn; None of a classifier, which draws nothing.
-        number: The random number on [0, 1) that draws it; None where none is needed.
-        interval: The tokens in the order of their ids take up [0, 1); from where to where the drawn one does.
-        family: The model's: a decoder goes on with its text, an encoder-decoder with its output.
-        text: The text so far, without special tokens; of an encoder-decoder its output.
-        n_before: How many tokens were drawn before this one.
-        ended: Whether those have ended the text, so that nothing more is drawn of it by `generate`.
+        drawn: The place of the drawn token; None for a classifier, which draws nothing.
+        number: The random number in [0, 1) that draws it; None if none is needed.
+        interval: The drawn token's interval if the tokens, ordered by id, share [0, 1) by their probabilities.
+        family: The model's family: a decoder continues its text, an encoder-decoder its output.
+        text: The text so far, without special tokens; for an encoder-decoder, its output.
+        n_before: The number of tokens drawn before this one.
+        ended: Whether they ended the text, so that `generate` would draw nothing more.
     """
 
     token: str
@@ -175,31 +175,31 @@ def next_draw(
     most: int | None = None,
     tokenizer: Tokenizer | None = None,
 ) -> NextDraw:
-    """The next token's whole distribution, what each setting does to it, and the draw.
+    """Return the next token's whole distribution, the effect of each setting on it, and the draw.
 
-    The token is the one that `generate` draws of the same text, settings and seed, when it has drawn `drawn` before.
+    The token is the one that `generate` draws with the same text, settings and seed after it has drawn `drawn`.
 
     Args:
-        subject: A run, or a model by itself.
+        subject: A run, or a bare model.
         text: What is continued; an encoder-decoder's source, an encoder's or classifier's text.
-        output: What an encoder-decoder has written so far; nothing, where neither it nor a position is given.
-        position: The token of the text behind which is drawn; the last, where not given.
-        drawn: Ids that were drawn behind it before; each has used one of the seed's random numbers.
-        temperature: 0 takes the likeliest; this and the next four are explained at `Sampling`.
+        output: What an encoder-decoder has written so far; nothing, if neither it nor a position is given.
+        position: The token of the text to draw after; by default the last.
+        drawn: Ids already drawn after it; each has used one of the seed's random numbers.
+        temperature: 0 takes the likeliest; see `Sampling` for this and the next four.
         top_k: See `Sampling`.
         top_p: See `Sampling`.
         min_p: See `Sampling`.
         repetition_penalty: See `Sampling`.
-        seed: Of the draw; see `generate`.
+        seed: The seed of the draw; see `generate`.
         masked: Positions at which an encoder reads [MASK].
-        most: How many of the likeliest tokens are told, at most; the whole vocabulary, where not given.
-        tokenizer: That of a model by itself.
+        most: The largest number of likeliest tokens to return; by default the whole vocabulary.
+        tokenizer: The tokeniser of a bare model.
 
     Raises:
         ConfigError: a setting is out of its range.
         NonFiniteError: the model's scores are not finite.
-        UserError: the text cannot be read, there is no such position or id, settings are given to a model that
-            tells classes, or `most` is less than 1.
+        UserError: the text cannot be read, there is no such position or id, settings are given to a classifier, or
+            `most` is less than 1.
     """
     if most is not None:
         check_whole("most", most)
@@ -269,18 +269,18 @@ def _draw_of(
 
 
 def _told(n: int, most: int | None, besides: Sequence[int]) -> list[int]:
-    """The places of the tokens that are told: the first ones, and some besides."""
+    """Return the places of the tokens to return: the first `most`, and those of `besides`."""
     n_first = n if most is None else min(n, most)
     return [*range(n_first), *sorted({place for place in besides if place >= n_first})]
 
 
 def cuts_of(sampling: Sampling, before: Float[Tensor, "1 V"], stages: dict[str, Tensor]) -> list[Cut]:
-    """The cut of every filter that is given.
+    """Return the cut of every given filter.
 
     Args:
         sampling: The settings.
-        before: The logits that the first filter is given.
-        stages: Those after each adjustment.
+        before: The logits before the first filter.
+        stages: The logits after each adjustment.
     """
     cuts, given, whole = [], before, probabilities_of(before)
     for name in FILTERS:
@@ -297,7 +297,7 @@ def cuts_of(sampling: Sampling, before: Float[Tensor, "1 V"], stages: dict[str, 
 
 
 def drawn_by(logits: Float[Tensor, "1 V"], seed: int, n_before: int) -> tuple[float, Tensor]:
-    """The random number for a text's token behind `n_before` others, and the token that it draws."""
+    """Return the random number for a text's token after `n_before` others, and the token that it draws."""
     streams = [random_stream(seed, 0) for _ in range(2)]
     for stream in streams:
         stream.random(n_before)
@@ -305,17 +305,17 @@ def drawn_by(logits: Float[Tensor, "1 V"], seed: int, n_before: int) -> tuple[fl
 
 
 def probabilities_of(logits: Float[Tensor, "1 V"]) -> Float[Tensor, " V"]:
-    """softmax(logits), in float64 on the CPU."""
+    """Return softmax(logits), in float64 on the CPU."""
     return logits[0].cpu().double().softmax(-1)
 
 
 def entropy_of(probabilities: Float[Tensor, " V"]) -> float:
-    """-sum p ln p, in nats."""
+    """Return -sum p ln p, in nats."""
     return float(torch.special.entr(probabilities).sum())
 
 
 def _order(before: Float[Tensor, "1 V"], filtered: Sequence[Tensor]) -> Int[Tensor, " V"]:
-    """The ids, the likeliest first; of equals those that more filters keep, and then in the order of the ids."""
+    """Return the ids, likeliest first; ties go to the token that more filters keep, then to the lower id."""
     survived = sum(((~each[0].isneginf()).int().cpu() for each in filtered), torch.zeros(before.shape[1]))
     by_survival = torch.argsort(survived, descending=True, stable=True)
     return by_survival[torch.argsort(before[0].cpu()[by_survival], descending=True, stable=True)]
@@ -328,7 +328,7 @@ def _greedy_distribution(logits: Float[Tensor, "1 V"]) -> Float[Tensor, " V"]:
 
 
 def _interval(logits: Float[Tensor, "1 V"], token: int) -> tuple[float, float]:
-    """From where to where a token lies, of the tokens side by side in the order of their ids; see `draw`."""
+    """Return the interval of a token in [0, 1) if the tokens share it in the order of their ids; see `draw`."""
     cumulative = logits.softmax(-1)[0].cpu().double().cumsum(-1)
     before = float(cumulative[token - 1]) if token else 0.0
     return before / float(cumulative[-1]), float(cumulative[token] / cumulative[-1])
@@ -344,7 +344,7 @@ def _repeated(begun: Beginning, sampling: Sampling, n_tokens: int) -> Tensor:
 def _penalised(
     begun: Beginning, sampling: Sampling, logits: Float[Tensor, "1 V"], before: Float[Tensor, "1 V"]
 ) -> float | None:
-    """The probability that the tokens of the text so far lose by the penalty, at the temperature."""
+    """Return the probability that the penalty takes from the tokens of the text so far, at the temperature."""
     if sampling.repetition_penalty == 1.0:
         return None
     seen = sorted(set(begun.tokens))

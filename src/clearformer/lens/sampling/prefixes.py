@@ -1,6 +1,6 @@
-"""The beginning of a text that was read: its keys and values, with which decoding goes on from any of its positions.
+"""The keys and values of a text that was read, from which decoding can continue at any of its positions.
 
-A causal model makes the same of a text's beginning whatever follows, so that one reading serves all positions.
+A causal model computes the same for a prefix whatever follows it, so that one pass serves all positions.
 """
 
 import torch
@@ -16,9 +16,9 @@ from clearformer.model.cache import KeyValueCache
 
 
 def prefix_cache(inputs: Inputs, n: int, room: int) -> Cache | None:
-    """A decoder's cache of the first n tokens of a text, as its own reading would fill it, and room for more.
+    """Return a decoder's cache of the first n tokens of a text, as a pass over them would fill it, with room for more.
 
-    None where a layer keeps something else, as linear attention does with its sums.
+    None if a layer keeps anything else, as linear attention does with its sums.
     """
     model = inputs.model
     if not isinstance(model, Decoder) or not all(map(keeps_keys_and_values, model.blocks)):
@@ -38,12 +38,12 @@ def prefix_cache(inputs: Inputs, n: int, room: int) -> Cache | None:
 
 
 def with_room(x: Float[Tensor, "B K T Dh"], room: int) -> Float[Tensor, "B K C Dh"]:
-    """Keys or values, and behind them places for as many more, with nothing in them yet."""
+    """Return keys or values, followed by uninitialised room for more."""
     return torch.cat([x, x.new_empty(*x.shape[:2], room, x.shape[3])], dim=2)
 
 
 def keeps_keys_and_values(block: object) -> bool:
-    """Whether a block keeps of earlier positions the formula's keys and values alone, or nothing."""
+    """Whether a block keeps only the formula's keys and values of earlier positions, or nothing."""
     if not isinstance(block, Block):
         return False
     keeps = isinstance(block.attn.new_cache(), KeyValueCache) and bool(of_the_formula(block.attn))

@@ -1,13 +1,13 @@
-"""Other forms of what the model computes, quicker on some machine; nobody needs them to understand it.
+"""Faster forms of what the model computes; you need not read them to understand the model.
 
-Each is named after the plain definition that it replaces, chooses between that and itself by shapes, types and
-device, and is equal to it by a test under tests/unit/model/fast. benchmarks/RESULTS.md has what each gains.
+Each has the name of the plain definition that it replaces and chooses between the two by shapes, types and device.
+Tests under tests/unit/model/fast compare them, and benchmarks/RESULTS.md lists what each gains.
 
     attention   softmax(Q K^T scale + bias + M) V      one kernel; blocks of a window; sums for one token
     dropout     x with numbers set to 0                from raw random bits, on a CPU
-    linear      x W^T + b                              sums for one vector; weights laid out for a few; joined matrices
-    causal_sums sums over s <= t of (q_t . k_s) v_s    in chunks, and on from the sums of earlier calls
-    relu        max(0, x)                              its gradient by the sign of its result
+    linear      x W^T + b                              sums for one vector; packed weights for a few; joined matrices
+    causal_sums sums over s <= t of (q_t . k_s) v_s    in chunks, continuing from the sums of earlier calls
+    relu        max(0, x)                              gradient from the sign of the result
 """
 
 from clearformer.model.fast.attention_forms import attention

@@ -1,4 +1,4 @@
-"""softmax(Q K^T scale + bias + M) V by whichever form is the quickest for these shapes on this device.
+"""softmax(Q K^T scale + bias + M) V in the quickest form for the shapes and the device.
 
 Shapes: B batch, T query positions, S key positions, H heads, K key/value heads, Dh head size.
 """
@@ -14,7 +14,7 @@ from clearformer.model.fast.random_bits import dropout
 from clearformer.model.fast.window import window_blocks, within_reach
 from clearformer.model.masks import Mask
 
-SHORT = 512  # keys; of texts so short the formula beats the fused kernel in bfloat16 on a CPU
+SHORT = 512  # keys; for up to so many the formula beats the fused kernel in bfloat16 on a CPU
 
 
 def attention(
@@ -28,11 +28,11 @@ def attention(
     p_dropout: float,
     plain: Callable[..., Float[Tensor, "B H T Dv"]],
 ) -> Float[Tensor, "B H T Dv"]:
-    """plain(q, k, v, mask, bias), or another form that gives the same."""
+    """Return plain(q, k, v, mask, bias), or the same computed in another form."""
     if bias is None:
         k, v, mask = within_reach(k, v, mask, window)
         blocks = window_blocks(mask, window)
-        if blocks is not None:  # a long text and a short window: each block as a text of its own
+        if blocks is not None:  # a long sequence and a short window: each block becomes a batch row
             near = blocks.mask(len(q), mask.causal, q.device)
             parts = blocks.queries(q), blocks.keys(k), blocks.keys(v)
             return blocks.joined(attention(*parts, near, None, scale, window, p_dropout, plain))
@@ -53,7 +53,7 @@ def fused_attention(
     window: int | None,
     p_dropout: float,
 ) -> Float[Tensor, "B H T Dv"]:
-    """The same in one kernel, which never holds the [T S] scores (Dao et al. 2022)."""
+    """Compute the same in one kernel, which never stores the [T S] scores (Dao et al. 2022)."""
     attend = None
     everything = mask.reads_everything(window)
     causal = not everything and bias is None and mask.is_triangle(window)
@@ -84,9 +84,9 @@ def one_token_attention(
     window: int | None,
     p_dropout: float,
 ) -> Float[Tensor, "B H 1 Dv"]:
-    """The same of a single new token, its products written as sums.
+    """Compute the same for a single new token, with the products written as sums.
 
-    The compiler reads keys and values for them where they lie in the cache; for products it copies all of them at
+    For sums, the compiler reads keys and values directly from the cache; for products it copies all of them at
     every token.
     """
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
@@ -100,17 +100,17 @@ def one_token_attention(
 
 
 def takes_sums(q: Float[Tensor, "B H T Dh"]) -> bool:
-    """Whether the products are written as sums: of a single new token, compiled for a CPU."""
+    """Whether products become sums: for a single new token, compiled for a CPU."""
     return torch.compiler.is_compiling() and q.device.type == "cpu" and q.shape[2] == 1
 
 
 def formula_is_faster(
     q: Float[Tensor, "B H T Dh"], k: Float[Tensor, "B K S Dh"], p_dropout: float = 0.0
 ) -> bool:
-    """Whether the plain formula beats the fused kernel: on a CPU, short texts in bfloat16, and with dropout all.
+    """Whether the plain formula beats the fused kernel: on a CPU, for short keys in bfloat16 or with any dropout.
 
-    In bfloat16 the fused kernel's backward takes most of a step, and with dropout torch has none for CPUs: it takes
-    the formula too, with its slower dropout.
+    In bfloat16 the fused kernel's backward takes most of a step. With dropout torch has no fused kernel for CPUs: it
+    falls back to the formula, with its slower dropout.
     """
     if q.device.type != "cpu":
         return False

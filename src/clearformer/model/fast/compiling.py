@@ -1,4 +1,4 @@
-"""torch.compile for what is called thousands of times with one model."""
+"""torch.compile for functions that are called thousands of times with one model."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -15,23 +15,23 @@ def compile_step(
     any_threads: bool = False,
     options: dict[str, Any] | None = None,
 ) -> Callable[..., Tensor]:
-    """A function of a model's, compiled when first called, for calls between which the modules stay as they are.
+    """Return the function compiled (at its first call), without a check at each call that modules are unchanged.
 
-    Looking at each call whether some hundred modules have changed takes a good part of a small model's step. What is
-    compiled here is nobody else's, so that another model's step does not pass for it. A torch that cannot keep them
-    apart looks at the modules.
+    Checking some hundred modules takes a good part of a small model's step. Without the checks, one model's compiled
+    step could be taken for another's, so each call of `compile_step` compiles separately. A torch that cannot isolate
+    them (without `isolate_recompiles`) keeps the checks.
 
     Args:
-        function: Its weights may change, and be others of the same shapes; neither modules nor settings may.
-        dynamic: Whether shapes vary; found out where None.
-        any_threads: Whether it goes on with any number of threads, and is not compiled anew for each. It is then not
-            looked at either whether gradients are wanted, or products in another type.
+        function: Its weights may change, also to others of the same shapes, but neither its modules nor settings.
+        dynamic: Whether shapes vary; None: the compiler finds out.
+        any_threads: Whether the number of threads may change without compiling again. Changes of gradient mode or
+            autocast then go unnoticed as well.
         options: The compiler's.
     """
     options, settings = dict(options or {}), {}
     if any_threads:
         options["cpp.dynamic_threads"] = True
-    compiler: Any = torch.compile  # whose stubs lack what the newest has
+    compiler: Any = torch.compile  # Any: its stubs lack the newest arguments
     if "isolate_recompiles" in inspect.signature(compiler).parameters:
         options["guard_filter_fn"] = kept_with_any_threads if any_threads else kept_guards
         settings["isolate_recompiles"] = True
@@ -42,7 +42,7 @@ kept_guards = torch.compiler.skip_guard_on_all_nn_modules_unsafe
 
 
 def kept_with_any_threads(guards: Sequence[Any]) -> list[bool]:
-    """Of the compiler's questions those about neither modules nor torch's global state, as the number of threads is."""
+    """Keep the guards on neither modules nor torch's global state, which includes the number of threads."""
     return [
         kept and guard.guard_type != "GLOBAL_STATE"
         for guard, kept in zip(guards, kept_guards(guards), strict=True)

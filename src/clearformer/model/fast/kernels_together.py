@@ -1,8 +1,8 @@
-"""The C++ kernels of compiled graphs, built several in a file, while the compiler goes on.
+"""Building the C++ kernels of compiled graphs several to a file, while torch continues to compile.
 
-torch's compiler hands each kernel to the C++ compiler in a file of its own, whose headers take several times as long to
-read as its loops take to compile; a precompiled header of 150 MB does not make up for that. The kernels themselves, and
-the flags that they are compiled with, stay as they are.
+torch's compiler gives each kernel a C++ file of its own, whose headers take several times as long to parse as its loops
+take to compile; a precompiled header of 150 MB does not make up for that. The kernels and their compiler flags are
+unchanged.
 """
 
 import gc
@@ -21,21 +21,21 @@ from typing import Any, ClassVar, NamedTuple
 logger = logging.getLogger(__name__)
 
 KERNELS_IN_A_FILE = 12
-"""The most of them, the same on any machine: files are found again in the cache by what they say."""
+"""The most kernels in a file; the same on any machine, because the cache finds files by their content."""
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
-"""The variable by which torch's compiler finds its cache."""
+"""The environment variable that names the cache of torch's compiler."""
 
 INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b.*$", re.MULTILINE)
 OF_BINDINGS = tuple(f"#include <{name}>" for name in ("Python.h", "sstream", "cstdlib", "cerrno"))
-"""The headers of torch's bindings, which each of them asks for within its namespace: there they must be known."""
+"""Headers that torch's bindings include; first in the file, so that the includes within a namespace have no effect."""
 
 KernelFunction = Callable[..., None]
-"""A kernel as a Python function of the tensors and numbers that it takes."""
+"""A kernel as a Python function of its tensors and numbers."""
 
 
 class Kernel(NamedTuple):
-    """A C++ function named `kernel`, and the types of its arguments."""
+    """The source of a C++ function named `kernel`, and the types of its arguments."""
 
     argument_types: list[str]
     source: str
@@ -43,14 +43,14 @@ class Kernel(NamedTuple):
 
 @contextmanager
 def kernels_together(folder: Path) -> Iterator[None]:
-    """Have torch's compiler build its C++ kernels several in a file, in the `with` block.
+    """Have torch's compiler build its C++ kernels several to a file, in the `with` block.
 
-    A step is compiled whole in it: forward and backward graph one after the other, and the first one's kernels are
-    built while the second is worked out. The C++ compiler is not asked either what instructions it knows, by a program
-    for each kind: one that does not know the processor's fails, as one that cannot compile at all does.
+    The backward graph is compiled right after the forward graph, whose kernels are built meanwhile. torch's test
+    programs, one for each instruction set, are skipped: a C++ compiler without the processor's instructions fails
+    later, like one that does not work at all.
 
     Args:
-        folder: Where the compiler keeps what it made, for later processes; unless `CACHE` names another place.
+        folder: The compiler's cache, for later processes, unless `CACHE` names another.
     """
     from torch._functorch import config as of_autograd
     from torch._inductor import async_compile, config
@@ -69,14 +69,14 @@ def kernels_together(folder: Path) -> Iterator[None]:
             (config, "cpp_cache_precompile_headers", False),
             (of_autograd, "force_non_lazy_backward_lowering", True),
         ):
-            if hasattr(settings, name):  # not every torch has all
+            if hasattr(settings, name):  # older versions of torch lack some
                 stack.enter_context(settings.patch({name: value}))
         yield
 
 
 @contextmanager
 def with_attribute(owner: object, name: str, value: object) -> Iterator[None]:
-    """Give an object another attribute in the `with` block."""
+    """Replace an object's attribute in the `with` block."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -87,7 +87,7 @@ def with_attribute(owner: object, name: str, value: object) -> Iterator[None]:
 
 @contextmanager
 def with_variable(name: str, value: str) -> Iterator[None]:
-    """Give an environment variable another value in the `with` block."""
+    """Set an environment variable in the `with` block."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -100,7 +100,7 @@ def with_variable(name: str, value: str) -> Iterator[None]:
 
 @contextmanager
 def garbage_kept() -> Iterator[None]:
-    """Leave Python's garbage where it is in the `with` block: looking for it takes a tenth of compiling."""
+    """Turn off garbage collection in the `with` block: it takes a tenth of the time of compiling."""
     was_collected = gc.isenabled()
     gc.disable()
     try:
@@ -111,7 +111,7 @@ def garbage_kept() -> Iterator[None]:
 
 
 def _collecting(pool: ThreadPoolExecutor) -> type:
-    """A form of torch's `AsyncCompile`, of which each graph makes one, that waits for all of its kernels."""
+    """Return a subclass of torch's `AsyncCompile` that collects a graph's kernels and builds them together."""
     from torch._inductor.async_compile import AsyncCompile
 
     class KernelsTogether(AsyncCompile):
@@ -132,7 +132,7 @@ def _collecting(pool: ThreadPoolExecutor) -> type:
 
 
 class KernelToCome:
-    """A kernel that is being built, in whose place the function stands from its first call on."""
+    """A kernel that is being built; at its first call it replaces itself by the finished function."""
 
     def __init__(
         self,
@@ -142,21 +142,21 @@ class KernelToCome:
         number: int,
         alone: Callable[[], Any],
     ) -> None:
-        """A kernel of a file.
+        """Stand in for one kernel.
 
         Args:
-            scope: Where it is called from.
+            scope: The namespace that it is called from.
             name: Its name there.
             built: The functions of its file.
-            number: Its number among them.
-            alone: Builds it as torch does, where kernels cannot share a file.
+            number: Its index among them.
+            alone: Builds it as torch does, if building the shared file fails.
         """
         self.scope, self.name, self.built, self.number, self.alone = scope, name, built, number, alone
 
     def __call__(self, *arguments: Any) -> None:
         try:
             function = self.built.result()[self.number]
-        except Exception as error:  # of many kinds: it is torch's own that is asked here
+        except Exception as error:  # torch's private code may raise anything
             logger.info("a kernel is built alone, for with others it fails: %s", error)
             function = self.alone()
             function = function.result() if hasattr(function, "result") else function
@@ -165,7 +165,7 @@ class KernelToCome:
 
 
 def in_one_file(kernels: Sequence[Kernel], pool: ThreadPoolExecutor) -> Future[list[KernelFunction]]:
-    """The kernels' functions to come, of a file that is built in the pool unless the cache has it."""
+    """Start building the kernels in one file, unless it is cached, and return a future of their functions."""
     from torch._inductor.codecache import CppPythonBindingsCodeCache
 
     class Together(CppPythonBindingsCodeCache):
@@ -174,7 +174,7 @@ def in_one_file(kernels: Sequence[Kernel], pool: ThreadPoolExecutor) -> Future[l
 
     try:
         load = Together.load_async(joint_source(kernels, Together.suffix_template))
-    except Exception as error:  # of many kinds: it is torch's own that is asked here
+    except Exception as error:  # torch's private code may raise anything
         failed: Future[list[KernelFunction]] = Future()
         failed.set_exception(error)
         return failed
@@ -182,12 +182,7 @@ def in_one_file(kernels: Sequence[Kernel], pool: ThreadPoolExecutor) -> Future[l
 
 
 def joint_source(kernels: Sequence[Kernel], binding: str) -> str:
-    """One file of all kernels, each with its binding to Python in a namespace of its own.
-
-    Args:
-        kernels: Those of the file.
-        binding: torch's template of a binding.
-    """
+    """Return one C++ file of all kernels, each with a binding of torch's template in a namespace of its own."""
     headers = dict.fromkeys(line for kernel in kernels for line in INCLUDE.findall(kernel.source))
     parts = [*headers, *OF_BINDINGS]
     for i, kernel in enumerate(kernels):
@@ -208,12 +203,12 @@ def joint_source(kernels: Sequence[Kernel], binding: str) -> str:
 
 
 def kernel_name(number: int) -> str:
-    """The name of a kernel in its file, and of the module that binds it."""
+    """Return the name of a kernel in its file and of the module that binds it."""
     return f"kernel_{number}"
 
 
 def functions_of(load: Callable[[], ModuleType], count: int) -> list[KernelFunction]:
-    """The functions of a file's kernels: each is that of a module, which is found in the file by its name."""
+    """Return the functions of a file's kernels, each from an extension module of its own in that file."""
     first = load()
     modules = [first]
     for i in range(1, count):

@@ -1,6 +1,6 @@
 """The causal sums of linear attention in chunks: quadratic within one, linear across them (Katharopoulos et al. 2020).
 
-Shapes: B batch, T positions, H heads, Dh head size, Dv that of values, N chunks of C positions.
+Shapes: B batch, T positions, H heads, Dh head size, Dv size of a head's values, N chunks of C positions.
 """
 
 from itertools import accumulate
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clearformer.model.cache import LinearCache
 
-CHUNK = 64  # positions whose pairs are formed at once
+CHUNK = 64  # the most positions in a chunk
 
 
 def causal_sums(
@@ -21,16 +21,16 @@ def causal_sums(
     v: Float[Tensor, "B H T Dv"],
     memory: LinearCache | None = None,
 ) -> tuple[Float[Tensor, "B H T Dv"], Float[Tensor, "B H T 1"]]:
-    """The sums over s <= t of (q_t . k_s) v_s and of q_t . k_s; `memory` holds the sums over all earlier positions.
+    """Return the sums over s <= t of (q_t . k_s) v_s and of q_t . k_s; `memory` holds the sums of earlier calls.
 
-    With a chunk of one position this is the paper's recurrent form, with a chunk of all T its parallel one, and they
-    are equal. The products of all chunks are formed at once, and only their sums one after another.
+    Chunks of one position give the paper's recurrent form, and one chunk of all T its parallel form; the results are
+    equal. The products of all chunks are computed at once, and only their sums one after another.
     """
     n = q.shape[2]
     q_c, k_c, v_c = in_chunks(q), in_chunks(k), in_chunks(v)  # [B H N C Dh]
     scores = (q_c @ k_c.transpose(-2, -1)).tril()  # [B H N C C]
     z, total = scores @ v_c, scores.sum(-1, keepdim=True)
-    if memory is not None or n > CHUNK:  # there is more than one chunk, here or in other calls
+    if memory is not None or n > CHUNK:  # more than one chunk, here or in other calls
         memory = LinearCache() if memory is None else memory
         outer, keys = memory.sums(k, v)
         outer, memory.outer = running_sums(outer, k_c.transpose(-2, -1) @ v_c)  # [B H N Dh Dv]
@@ -40,15 +40,15 @@ def causal_sums(
 
 
 def in_chunks(x: Float[Tensor, "B H T Dh"]) -> Float[Tensor, "B H N C Dh"]:
-    """As few chunks as CHUNK allows, of one length: behind the last position is 0, which adds nothing to any sum."""
+    """Split x into as few chunks as CHUNK allows, all of one length; padded at the end with 0, which adds nothing."""
     n_chunks, chunk = linear_chunks(x.shape[2])
     n_missing = n_chunks * chunk - x.shape[2]
     filled = F.pad(x, (0, 0, 0, n_missing)) if n_missing else x
-    return filled.unflatten(2, (n_chunks, chunk)).contiguous()  # laid out once, for several products
+    return filled.unflatten(2, (n_chunks, chunk)).contiguous()  # copied once, for several products
 
 
 def linear_chunks(n_positions: int) -> tuple[int, int]:
-    """Number and length of the chunks of a text."""
+    """Return the number and length of a sequence's chunks."""
     n_chunks = -(-n_positions // CHUNK)
     return n_chunks, -(-n_positions // n_chunks)
 
@@ -56,8 +56,8 @@ def linear_chunks(n_positions: int) -> tuple[int, int]:
 def running_sums(
     first: Float[Tensor, "B H *D"], of_chunks: Float[Tensor, "B H N *D"]
 ) -> tuple[Float[Tensor, "B H N *D"], Float[Tensor, "B H *D"]]:
-    """A sum before each chunk, and after the last; in the type of `first`."""
+    """Return the running sum before each chunk and after the last, in the dtype of `first`."""
     *before, after = accumulate(of_chunks.unbind(2), initial=first)
-    if len(before) == 1:  # as at every new token of a cached text, for which nothing is copied
+    if len(before) == 1:  # no copy for the single new token of a cached sequence
         return first.unsqueeze(2), after
     return torch.stack(before, dim=2), after

@@ -1,10 +1,10 @@
-"""x W^T + b of several vectors by oneDNN, with weights that were laid out for it beforehand.
+"""x W^T + b of several vectors by oneDNN, with weights packed for it beforehand.
 
-Of 16 vectors and the matrices of a small model torch's own product reaches half of what oneDNN does, which copies a
-matrix into the order that it reads at every call unless somebody has done so before. torch's compiler lays out weights
-that never change, and makes them part of what it compiled; here they stay the model's, and are laid out for as long as
-somebody holds `PackedWeights`. torch has no public function for it: `_lay_out` and `_product` are the only places that
-call its own ones, and without them, or for weights that nobody has laid out, the product is torch's.
+For 16 vectors and the matrices of a small model, torch's own product reaches half of oneDNN's speed. But oneDNN
+repacks a matrix into its own layout at every call unless it is packed already. torch's compiler packs weights as
+constants of the compiled code; here they remain the model's, and the packed copies last as long as a `PackedWeights`
+is held. torch has no public function for this: only `_lay_out` and `_product` call its private ones. Without these,
+or for weights that are not packed, the product is torch's.
 
 Shapes: I inputs, O outputs.
 """
@@ -19,38 +19,38 @@ from jaxtyping import Float
 from torch import Tensor
 
 LEAST_WEIGHTS = 2**16
-"""Numbers of a matrix from which on it pays: of smaller ones calling oneDNN takes longer than the product."""
+"""Smallest matrix worth packing, in elements: for smaller ones the call into oneDNN takes longer than the product."""
 
 MOST_VECTORS = 64
-"""Up to so many are few: then reading the weights counts."""
+"""The most vectors for which packing pays: up to these, reading the weights dominates."""
 
 MOST_BYTES = 2**28
-"""Of all weights of a model, which are held twice."""
+"""The most memory that a model's packed weights may take, in addition to the weights themselves."""
 
 
 class _Packed:
-    """A matrix as it is and as oneDNN reads it; by keeping the first, no other can come to lie in its place."""
+    """A matrix and its packed copy; holding the matrix keeps its address from being reused by another."""
 
     def __init__(self, weight: Float[Tensor, "O I"], n_vectors: int) -> None:
         self.weight, self.version = weight, weight._version
         self.laid_out = _lay_out(weight.detach(), n_vectors)
 
     def is_of(self, weight: Float[Tensor, "O I"]) -> bool:
-        """Whether it is this matrix, unchanged since."""
+        """Whether this is the packed matrix, unchanged since."""
         return self.version == weight._version and self.weight.shape == weight.shape
 
 
-_packed: WeakValueDictionary[int, _Packed] = WeakValueDictionary()  # by where the weights lie
+_packed: WeakValueDictionary[int, _Packed] = WeakValueDictionary()  # by the weights' address
 
 
 class PackedWeights(NamedTuple):
-    """Matrices that `packed_linear` finds laid out, as long as this is held."""
+    """Matrices whose packed copies `packed_linear` uses for as long as this is held."""
 
     matrices: tuple[_Packed, ...] = ()
 
     @classmethod
     def of(cls, weights: Iterable[Float[Tensor, "_ _"]], n_vectors: int) -> "PackedWeights":
-        """Lay out those matrices that are worth it, for products with so many vectors; none where torch cannot."""
+        """Pack the matrices that are worth it, for products with `n_vectors` vectors; none where torch cannot."""
         worth_it = [each for each in weights if is_worth_it(each, n_vectors) and not each.is_inference()]
         if sum(weight.numel() * weight.element_size() for weight in worth_it) > MOST_BYTES:
             return cls()
@@ -63,7 +63,7 @@ class PackedWeights(NamedTuple):
 
 
 def is_worth_it(weight: Float[Tensor, "O I"], n_vectors: int) -> bool:
-    """Whether a product of this matrix with so many vectors gains by it, on a CPU in float32."""
+    """Whether packing speeds up this matrix's product with `n_vectors` vectors: on a CPU, in float32."""
     is_fit = weight.device.type == "cpu" and weight.dtype == torch.float32
     return is_fit and weight.numel() >= LEAST_WEIGHTS and 1 < n_vectors <= MOST_VECTORS
 
@@ -71,11 +71,11 @@ def is_worth_it(weight: Float[Tensor, "O I"], n_vectors: int) -> bool:
 def packed_linear(
     x: Float[Tensor, "*B I"], weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
 ) -> Float[Tensor, "*B O"]:
-    """x W^T + b, sooner where the matrix is laid out; without gradients. An operation by itself to the compiler."""
+    """Return x W^T + b, faster where the matrix is packed; without gradients. The compiler does not look inside it."""
     return torch.ops.clearformer.packed_linear(x, weight, bias)
 
 
-# --- as torch has it ----------------------------------------------------------------------------------------
+# --- torch's private functions, and the operator ------------------------------------------------------------
 
 
 def _lay_out(weight: Float[Tensor, "O I"], n_vectors: int) -> Any:

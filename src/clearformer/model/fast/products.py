@@ -1,4 +1,4 @@
-"""x W^T + b: of a vector by sums that the compiler turns into a loop, of several by oneDNN, of matrices at once.
+"""x W^T + b: for one vector as sums that the compiler turns into a loop, for several by oneDNN, for several W at once.
 
 Shapes: I inputs, O outputs.
 """
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from clearformer.model.fast.packed import is_worth_it, packed_linear
 
-SMALL_BATCH = 2**17  # numbers; between those of the two steps that `joins_products` was measured on
+SMALL_BATCH = 2**17  # elements; between the sizes of the two steps on which `joins_products` was measured
 
 
 class Linear(nn.Linear):
-    """`torch.nn.Linear` by `linear`."""
+    """`torch.nn.Linear`, computed by `linear`."""
 
     def forward(self, input: Float[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:  # noqa: A002  (torch's name)
         return linear(input, self.weight, self.bias)
@@ -23,7 +23,7 @@ class Linear(nn.Linear):
 def linear(
     x: Float[Tensor, "*B I"], weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
 ) -> Float[Tensor, "*B O"]:
-    """x W^T + b; compiled for a CPU, of one vector by `matrix_vector`, of more, without gradients, `packed_linear`."""
+    """Return x W^T + b; compiled for a CPU, by `matrix_vector` or, for several vectors, `packed_linear`."""
     if torch.compiler.is_compiling() and x.device.type == "cpu":
         n_vectors = x.shape[:-1].numel()
         if n_vectors == 1:
@@ -36,9 +36,9 @@ def linear(
 def matrix_vector(
     x: Float[Tensor, "*B I"], weight: Num[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
 ) -> Float[Tensor, "*B O"]:
-    """x W^T + b of one vector (all of B are 1) as sums, in float32 at least.
+    """Return x W^T + b of one vector (all of B are 1) as sums, in at least float32.
 
-    Compiled, they are one pass over the weights at the memory's speed, which torch's product does not reach.
+    Compiled, this is one pass over the weights at the speed of memory, which torch's product does not reach.
     """
     dtype = torch.promote_types(x.dtype, torch.float32)
     y = (weight.to(dtype) * x.reshape(-1).to(dtype)).sum(-1)
@@ -48,7 +48,7 @@ def matrix_vector(
 
 
 def linear_each(x: Float[Tensor, "*B I"], *layers: nn.Module) -> tuple[Float[Tensor, "*B _"], ...]:
-    """Each layer's result of x; where `joins_products` says so, by one product with their joined matrix."""
+    """Return each layer's result for x; where `joins_products` says so, by one product with their joined matrix."""
     matrices = [layer for layer in layers if isinstance(layer, Linear)]
     if joins_products(x) and len(matrices) == len(layers):
         return joint_linear(x, matrices)
@@ -56,7 +56,7 @@ def linear_each(x: Float[Tensor, "*B I"], *layers: nn.Module) -> tuple[Float[Ten
 
 
 def joint_linear(x: Float[Tensor, "*B I"], layers: list[Linear]) -> tuple[Float[Tensor, "*B _"], ...]:
-    """The results of layers that all have a bias or all have none, by one product with their joined matrix."""
+    """Return the layers' results by one product with their joined matrix; all have a bias or none has."""
     weight = torch.cat(tuple(layer.weight for layer in layers))
     biases = tuple(layer.bias for layer in layers if layer.bias is not None)
     y = linear(x, weight, torch.cat(biases) if biases else None)
@@ -64,9 +64,9 @@ def joint_linear(x: Float[Tensor, "*B I"], layers: list[Linear]) -> tuple[Float[
 
 
 def joins_products(x: Float[Tensor, "*B I"]) -> bool:
-    """Whether several products of x are formed as one: in compiled training on a CPU, of small batches.
+    """Whether several products of x are computed as one: in compiled training on a CPU, for small batches.
 
-    Calling products so small costs as much as they do; of larger ones, copying the parts out of the whole costs more.
+    For such small products the calls cost as much as the arithmetic; for larger ones, copying the parts costs more.
     """
     small = x.device.type == "cpu" and x.numel() <= SMALL_BATCH
     return small and torch.compiler.is_compiling() and torch.is_grad_enabled()

@@ -1,15 +1,15 @@
-"""Dropout: numbers set to 0 at random in training; on a CPU from raw random bits."""
+"""Dropout; on a CPU from raw random bits."""
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-N_DRAWS = 2**16  # numbers that 16 random bits may be
+N_DRAWS = 2**16  # the values of 16 random bits
 
 
 def dropout(x: Float[Tensor, "..."], p: float, training: bool = True) -> Float[Tensor, "..."]:
-    """x with each number set to 0 with probability p, the others divided by 1 - p (Srivastava et al. 2014)."""
+    """Set each number of x to 0 with probability p and divide the others by 1 - p (Srivastava et al. 2014)."""
     if not training or p == 0:
         return x
     if x.device.type == "cpu":
@@ -21,10 +21,10 @@ def dropout(x: Float[Tensor, "..."], p: float, training: bool = True) -> Float[T
     "clearformer::dropout_factors", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
 )
 def dropout_factors(x: Tensor, p: float) -> Tensor:
-    """0 or 1/(1 - p) for each number of x, four from each 64 random bits; p is rounded to a multiple of 2**-16 below 1.
+    """Draw 0 or 1/(1 - p) for each number of x, four from each 64 random bits.
 
-    torch draws one number at a time. The compiler leaves this operator as it is; its own way with random numbers is
-    slower still.
+    p is rounded to a multiple of 2**-16 below 1. torch's own dropout draws one random number for each element, and
+    compiled dropout is slower still; the compiler leaves this operator alone.
     """
     n_dropped = n_dropped_of(p)
     bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
@@ -33,7 +33,7 @@ def dropout_factors(x: Tensor, p: float) -> Tensor:
 
 
 def n_dropped_of(p: float) -> int:
-    """Of the 2**16 numbers that 16 random bits may be, those that drop one of x: never all, so that some are kept."""
+    """Return how many of the 2**16 values of 16 random bits drop a number: never all, so that some are kept."""
     return min(round(p * N_DRAWS), N_DRAWS - 1)
 
 

@@ -1,4 +1,4 @@
-"""max(0, x), its gradient by the sign of its result."""
+"""max(0, x), with its gradient from the sign of the result."""
 
 from typing import Any
 
@@ -8,16 +8,16 @@ from torch import Tensor
 
 
 def relu(x: Tensor) -> Tensor:
-    """max(0, x); in compiled training on a CPU with the gradient of `ReLUBySign`."""
+    """Return max(0, x); in compiled training on a CPU by `ReLUBySign`."""
     if torch.compiler.is_compiling() and x.device.type == "cpu" and torch.is_grad_enabled():
         return ReLUBySign.apply(x)  # type: ignore[return-value]
     return F.relu(x)
 
 
 class ReLUBySign(torch.autograd.Function):
-    """max(0, x), whose gradient is that of its result times the result's sign.
+    """max(0, x), whose backward multiplies the result's gradient by the result's sign.
 
-    For torch's own the compiler keeps a truth value of each number, which takes it far longer than the rest.
+    For torch's own backward, the compiler stores a boolean per number, which takes far longer than the rest.
     """
 
     @staticmethod

@@ -1,11 +1,11 @@
-"""A window over a long text, block by block: some queries beside the few keys that they may read.
+"""Sliding-window attention over long sequences in blocks of queries, each with only the keys that it may read.
 
     block n of C queries reads   blocks n - 2, n - 1 and n of C keys   (in an encoder n + 1 and n + 2 as well)
 
-Each block becomes a text of its own: whatever forms softmax(scores) V of texts forms a window's too, and the cost
-grows with T and not with T².
+Each block becomes a batch row of its own, so any form of attention can compute it, and the cost grows with T and not
+with T².
 
-Shapes: B texts, T positions, N blocks of C queries, S keys that each of these reads, H heads, Dh head size.
+Shapes: B batch, T positions, N blocks of C queries, S keys that each of these reads, H heads, Dh head size.
 """
 
 from dataclasses import dataclass, replace
@@ -17,18 +17,18 @@ from torch import Tensor
 
 from clearformer.model.masks import Mask
 
-LEAST_BLOCK = 32  # queries; the products of smaller blocks are no faster
+LEAST_BLOCK = 32  # queries; products of smaller blocks are no faster
 
 
 @dataclass(frozen=True)
 class WindowBlocks:
-    """How texts are cut up.
+    """How sequences are cut into blocks.
 
     Attributes:
-        n_positions: T, of each text.
+        n_positions: T, the length of each sequence.
         size: C, the queries in a block.
-        n_before: Blocks of keys before its own that a block of queries reads.
-        n_after: Those behind its own.
+        n_before: The blocks of keys before its own that a block of queries reads.
+        n_after: The blocks of keys after its own that it reads.
     """
 
     n_positions: int
@@ -38,10 +38,10 @@ class WindowBlocks:
 
     @classmethod
     def of(cls, n_positions: int, window: int | None, causal: bool) -> "WindowBlocks | None":
-        """The blocks of texts of T positions that read `window` - 1 others each; None where they would gain nothing.
+        """Return the blocks for sequences of T positions under this window; None where they would gain nothing.
 
-        C is half a window, so that S is a window and a half (with a whole one it would be two). The blocks' keys are
-        copies, which pay where the blocks save half of the T x T scores or more.
+        C is half a window, which makes S one and a half windows; with C a whole window it would be two. The blocks'
+        keys are copies, which pay off where the blocks save half of the T x T scores or more.
         """
         if window is None:
             return None
@@ -52,7 +52,7 @@ class WindowBlocks:
 
     @property
     def n_blocks(self) -> int:
-        """N; where C does not divide T, the last block is filled up."""
+        """N; where C does not divide T, the last block is padded."""
         return -(-self.n_positions // self.size)
 
     @property
@@ -62,43 +62,43 @@ class WindowBlocks:
 
     @property
     def n_pairs(self) -> int:
-        """N C S, the scores that are formed of a text, in place of T x T."""
+        """N C S, the scores computed for a sequence, in place of T x T."""
         return self.n_blocks * self.size * self.n_keys
 
     def queries(self, x: Float[Tensor, "B H T Dh"]) -> Float[Tensor, "BN H C Dh"]:
-        """The queries of every block."""
+        """Return the queries of every block."""
         return self._cut(x, 0, 0).flatten(0, 1)
 
     def keys(self, x: Float[Tensor, "B H T Dh"]) -> Float[Tensor, "BN H S Dh"]:
-        """The keys, or the values, that every block reads; 0 before the text's first and behind its last."""
+        """Return the keys (or values) that every block reads; 0 before the sequence's first and after its last."""
         cut = self._cut(x, self.n_before, self.n_after)
         beside = [cut[:, i : i + self.n_blocks] for i in range(self.n_before + 1 + self.n_after)]
         return torch.cat(beside, dim=3).flatten(0, 1)
 
     def mask(self, n_texts: int, causal: bool, device: torch.device) -> Mask:
-        """Who may read whom in every block, whose positions count from its first query on."""
+        """Return the mask of every block, whose positions count from its first query."""
         first = torch.arange(self.n_blocks, device=device) * self.size
         k_pos = torch.arange(self.n_keys, device=device) - self.n_before * self.size
-        places = first[:, None] + k_pos  # [N S], in the text
+        places = first[:, None] + k_pos  # [N S], in the sequence
         exists = (places >= 0) & (places < self.n_positions)
         return Mask(torch.arange(self.size, device=device), k_pos, causal, exists.repeat(n_texts, 1))
 
     def joined(self, z: Float[Tensor, "BN H C Dh"]) -> Float[Tensor, "B H T Dh"]:
-        """The blocks' vectors in the order of the texts."""
+        """Join the blocks' vectors into sequences again."""
         z = z.unflatten(0, (-1, self.n_blocks)).transpose(1, 2).flatten(2, 3)  # [B H NC Dh]
         return z[:, :, : self.n_positions]
 
     def _cut(self, x: Float[Tensor, "B H T Dh"], n_before: int, n_after: int) -> Float[Tensor, "B _ H C Dh"]:
-        """The texts' blocks, and some of 0 around them."""
+        """Cut x into blocks, with blocks of 0 before and after."""
         n_missing = -self.n_positions % self.size
         filler = (n_before * self.size, n_missing + n_after * self.size)
         return (F.pad(x, (0, 0, *filler)) if any(filler) else x).unflatten(2, (-1, self.size)).transpose(1, 2)
 
 
 def window_blocks(mask: Mask, window: int | None) -> WindowBlocks | None:
-    """The blocks that texts under this mask are read in; None where they are read as a whole.
+    """Return the blocks for sequences under this mask; None where attention takes them whole.
 
-    Known from the shapes alone, which say nothing of padded texts, and of those that go on from a cache.
+    Judged from the shapes alone, which are not enough with padding or a cache: then None.
     """
     n_queries, n_keys = mask.q_pos.shape[-1], mask.k_pos.shape[-1]
     if window is None or mask.padding is not None or n_queries != n_keys:
@@ -109,10 +109,10 @@ def window_blocks(mask: Mask, window: int | None) -> WindowBlocks | None:
 def within_reach(
     k: Float[Tensor, "B K S Dh"], v: Float[Tensor, "B K S Dv"], mask: Mask, window: int | None
 ) -> tuple[Float[Tensor, "B K _ Dh"], Float[Tensor, "B K _ Dv"], Mask]:
-    """Keys, values and their mask without the keys in a cache that lie too far back for all queries.
+    """Return keys, values and mask without the cached keys that are too far back for all queries.
 
-    All of them, where texts are padded, for then their shapes do not say how far back a key lies; and compiled, where
-    a step for texts beyond the window would have to be compiled besides the one for those within it.
+    With padding all are kept, because the shapes do not say how far back a key is. Compiled, all are kept too:
+    sequences beyond the window would need a second compiled step.
     """
     if window is None or mask.padding is not None or torch.compiler.is_compiling():
         return k, v, mask

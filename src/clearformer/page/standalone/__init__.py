@@ -1,1 +1,1 @@
-"""The page without its server: as one file that works from disk, and in a notebook."""
+"""The page without its server: as a single file that works from disk, and in a notebook."""

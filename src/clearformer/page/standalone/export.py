@@ -1,7 +1,7 @@
-"""The whole page of one selection as one file: it works from disk, its numbers stand in it, and nothing is asked for.
+"""The whole page for one selection as a single file that works from disk, contains its numbers, and requests nothing.
 
-The numbers are blocks of packed data in base64, so that no text of a model or a user can end one. The file carries its
-own policy: its one script and its one style sheet by their hashes, and no request to anywhere.
+The numbers are compressed blocks in base64, so that no text of a model or a user can close one. The file has its own
+content security policy, which allows its one script and one style sheet by their hashes, and no requests.
 """
 
 import base64
@@ -31,7 +31,7 @@ from clearformer.run import Run, load
 ENDING = ".html"
 MOST_BYTES = 64 * 2**20  # of a page
 MEGABYTE = 2**20
-MOST_TOKENS = 128  # of a text, each of which an exported page can take apart
+MOST_TOKENS = 128  # of a text whose tokens an exported page all explains
 DATA = "application/vnd.clearformer.wire+gzip;base64"
 PAGE = """\
 <!doctype html>
@@ -69,29 +69,28 @@ def export_page(
 
         cf.export_page("quick-pydoc", "lecture.html", text="To be or not", position=3, layer=1)
 
-    It shows every view of what is selected, with all numbers; with `versus=` another run or its name,
-    as the difference of the two. What needs the model (another text, position or edit) is
-    switched off there, and said. Of the numbers on the way through a block it explains those at the selected position,
-    one of each matrix.
+    The page shows every view of the selection, with all numbers; with `versus=` a second run or its name, as the
+    difference of the two. Controls that need the model (another text, position or edit) are switched off, and the page
+    says so. Of the numbers inside a block it explains one of each matrix, at the selected position.
 
     Args:
         run: A run, or its name.
-        file: A new one, whose name ends in `.html`.
-        text: What is read; where not given, the beginning of the run's held-out text.
-        checkpoint: `latest`, `best` or a step, of a run that is given by its name.
-        device: Of a model that is opened by name.
-        pictures: Whether each view can be saved as SVG and PNG there: they are drawn now, which takes some seconds, and
-            are left out where matplotlib is not installed.
+        file: A new file whose name ends in `.html`.
+        text: The text to read; by default the beginning of the run's held-out text.
+        checkpoint: `latest`, `best` or a step, for a run given by its name.
+        device: The device of a model that is loaded by name.
+        pictures: Whether the page can save views as SVG and PNG; they are drawn during the export, which takes some
+            seconds, and left out if matplotlib is not installed.
         **selected: Other fields of the page's selection, such as `position`, `layer`, `head`, `target` and `foil`.
 
     Returns:
-        Where it was written.
+        The path of the file.
 
     Raises:
-        UserError: the file is there already or has another ending, a field is unknown or does not fit, or the page
-            would be too large to be opened.
+        UserError: the file exists or has another ending, a field is unknown or does not fit, or the page would be too
+            large for a browser.
         RunError: there is no such run.
-        DiskError: it cannot be written.
+        DiskError: the file cannot be written.
     """
     place = new_page(file)
     opened = run if isinstance(run, Run) else load(run, checkpoint, device)
@@ -104,7 +103,7 @@ def export_page(
 
 
 def open_beside(selected: dict[str, Any], device: str) -> Run | None:
-    """The run beside, at its checkpoint, where one is named; `selected` then holds its name.
+    """Return the second run at its checkpoint, or None if none is named; writes its name into `selected`.
 
     Raises:
         RunError, CheckpointError: there is no such run or checkpoint.
@@ -122,10 +121,10 @@ def open_beside(selected: dict[str, Any], device: str) -> Run | None:
 
 
 def new_page(file: str | PathLike[str]) -> Path:
-    """The path of a page that is to be written.
+    """Return the path of a page to write.
 
     Raises:
-        UserError: something is there already, or the name has another ending.
+        UserError: the path exists, or has another ending.
     """
     place = user_path(file)
     if place.suffix.lower() != ENDING:
@@ -136,10 +135,10 @@ def new_page(file: str | PathLike[str]) -> Path:
 
 
 def one_file(run: Run, selection: Selection, other: Run | None = None, pictures: bool = True) -> bytes:
-    """The page of a selection as an HTML file; of two runs, their difference.
+    """Return the page of a selection as an HTML file; with two runs, of their difference.
 
     Raises:
-        UserError: the selection fits no text of the run, or the page would be too large.
+        UserError: the selection does not fit the run, or the page would be too large.
     """
     beside = {"versus": "" if other is None else other.name}
     placed = at_its_place(run, selection.replace(run=run.name, **beside))
@@ -174,10 +173,10 @@ def one_file(run: Run, selection: Selection, other: Run | None = None, pictures:
 
 
 def at_its_place(run: Run, selection: Selection) -> Selection:
-    """The selection with its position counted from the beginning, as the page counts what is chosen there.
+    """Return the selection with its position counted from the beginning, as the page counts positions.
 
     Raises:
-        UserError: the text cannot be read.
+        UserError: the model cannot read the text.
     """
     n = len(find_view("tokens", run).call(run, selection).tokens)  # type: ignore[attr-defined]
     return selection.replace(
@@ -188,7 +187,7 @@ def at_its_place(run: Run, selection: Selection) -> Selection:
 def answers_of(
     run: Run, selection: Selection, other: Run | None = None
 ) -> Iterator[tuple[str, Selection, dict[str, Any]]]:
-    """Each view with the selection that it is of; in place of one that cannot be had, why, in one line."""
+    """Yield each view's name, selection and answer; a one-line error stands in for a view that cannot be computed."""
     found: dict[str, Any] = {}
     for name, view in VIEWS.items():
         if is_held(view, run, other) and not view.beside:
@@ -201,17 +200,17 @@ def answers_of(
 
 
 def is_held(view: View, run: Run, other: Run | None) -> bool:
-    """Whether a page of these runs has a view."""
+    """Whether a page of these runs includes a view."""
     return view.fits(run) and not (view.is_of_two and other is None)
 
 
 def plain_result(found: Any) -> Any:
-    """The part that one run's view would hold: of a difference, the changes."""
+    """Return a result in the form that a single run has: of a difference, the changes."""
     return found.changes if isinstance(found, Difference) else found
 
 
 def cells_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:
-    """The numbers that the page explains: the one that is inspected, and of each matrix the first at the position."""
+    """Yield the numbers to explain: the inspected one, and the first of each matrix at the selected position."""
     block: BlockNumbers | None = found["block"]
     if block is None:
         return
@@ -226,7 +225,7 @@ def cells_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selecti
 
 
 def heads_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:
-    """All heads, whichever is selected."""
+    """Yield every head, whichever is selected."""
     overview: AttentionOverview | None = found.get("attention")
     if overview is None:
         return
@@ -239,19 +238,19 @@ def heads_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selecti
 
 
 def as_selected(_: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:
-    """The present selection alone."""
+    """Yield the selection itself."""
     yield selection
 
 
 def tokens_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:
-    """Each token of a text that is not long; of a long one the selected."""
+    """Yield each token of a text; of one longer than `MOST_TOKENS`, only the selected token."""
     n = len(found["tokens"].tokens)
     for position in range(n) if n <= MOST_TOKENS else [selection.position]:
         yield selection.replace(position=position)
 
 
 def nothing(_: Mapping[str, Any], __: Selection) -> Iterator[Selection]:
-    """None: what it would hold is a part of what another view holds whole."""
+    """Yield nothing: another exported view already contains all numbers of this one."""
     yield from ()
 
 
@@ -264,11 +263,11 @@ BESIDE = {
     "events": as_selected,
     "matched": as_selected,
 }
-"""Of each view that is opened beside others: the selections of which a page holds it, by what the others found."""
+"""For each view that opens inside another: the selections to export it for, given the results of the other views."""
 
 
 HELD = (("pattern", "position"), ("pattern", "key"))
-"""Fields that change nothing in an exported view: a head is whole, or of a long text stays at the exported place."""
+"""Fields that change nothing in an exported view: a head is exported whole, or if the text is long, at one place."""
 
 
 def _answered(run: Run, view: str, selection: Selection, other: Run | None) -> dict[str, Any]:
@@ -283,7 +282,7 @@ def _answered(run: Run, view: str, selection: Selection, other: Run | None) -> d
 
 
 def picture_of(view: View, answer: Mapping[str, Any]) -> str | None:
-    """A view as SVG; None of one that has no place of its own or is not there, and without matplotlib."""
+    """Return a view as SVG; None if it opens inside another, has no result, or matplotlib is not installed."""
     if view.beside or "found" not in answer:
         return None
     try:
@@ -293,7 +292,7 @@ def picture_of(view: View, answer: Mapping[str, Any]) -> str | None:
 
 
 def recorded(run: Run) -> list[Any]:
-    """The lines of a run's metrics, as far as they are whole; none of a run without a folder."""
+    """Return the complete lines of a run's metrics; none for a run without a folder."""
     try:
         path = run.folder.metrics_file
     except RunError:
@@ -302,7 +301,7 @@ def recorded(run: Run) -> list[Any]:
 
 
 def about(run: Run, selection: Selection, other: Run | None) -> str:
-    """A few sentences on an exported page."""
+    """Return the sentences that introduce an exported page."""
     beside = f", beside the run {step_of(other)}" if other is not None else ""
     return (
         f"This is an exported page of the run {run.name} at step {run.step:,}{beside}, reading "
@@ -313,7 +312,7 @@ def about(run: Run, selection: Selection, other: Run | None) -> str:
 
 
 def as_python(run: Run, selection: Selection, other: Run | None) -> str:
-    """The lines that open the same page live."""
+    """Return the lines of Python that open the same page live."""
     is_second = other is not None and other.name != run.name
     opened = [opening(run), *([opening(other, "other")] if other is not None and is_second else [])]
     lines = "\n".join(opened)
@@ -322,7 +321,7 @@ def as_python(run: Run, selection: Selection, other: Run | None) -> str:
 
 
 def check_size(size: int, selection: Selection) -> None:
-    """Raise UserError where a page is larger than browsers open well."""
+    """Raise UserError if a page is too large for browsers to open well."""
     if size > MOST_BYTES:
         raise UserError(
             f"text: a page of its {len(selection.text):,} characters is larger than {MOST_BYTES // MEGABYTE} MB, the "

@@ -1,8 +1,8 @@
-"""The page's JavaScript modules as one text, for where no server hands out files.
+"""Bundle the page's JavaScript modules into one, for use without a server.
 
-Each module becomes a function that is called once and returns what the module exports; an import becomes a constant
-that takes its names from there, and what is imported later is there at once. This is no parser: it reads imports and
-exports as our own modules and the vendored ones write them, and refuses a module in which any is left.
+Each module becomes a function that is called once and returns the module's exports. An import becomes a constant that
+takes names from there; a dynamic import resolves at once. This is no parser: it recognises imports and exports in the
+forms that our own and the vendored modules use, and refuses a module with any other.
 """
 
 import re
@@ -16,24 +16,26 @@ IMPORT = re.compile(
     r'"(?P<path>[^"]+)";?',
     re.MULTILINE,
 )
-LATER = re.compile(r'\bimport\("(?P<path>[^"]+)"\)(?=\.then\b)')  # others name types, in comments
+LATER = re.compile(
+    r'\bimport\("(?P<path>[^"]+)"\)(?=\.then\b)'
+)  # without `.then` it names a type, in a comment
 EXPORTED = re.compile(r"^export (?P<kind>async function|function|class|const) (?P<name>[\w$]+)", re.MULTILINE)
 NAMES = re.compile(r"(?:^|(?<=[;}]))export\s*\{(?P<names>[\w$,\s]+)\};?", re.MULTILINE)
 DEFAULT = re.compile(r"(?:^|(?<=[;}]))export default\s+", re.MULTILINE)
 LEFT = re.compile(r"(?:^|[;}])(?:import|export)\b(?!\()[^\n]{0,60}", re.MULTILINE)
-SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*$", re.MULTILINE)  # which a browser would ask for
+SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*$", re.MULTILINE)  # a browser would request it
 RENAMED = " as "
 
 
 @cache
 def bundled(entry: str) -> str:
-    """A module and all that it imports as the text of one, whose default export is the module's own, if it has one.
+    """Return a module and everything it imports as the source of one module, which has the same default export.
 
     Args:
-        entry: Its path in the folder of static files.
+        entry: The module's path in the folder of static files.
 
     Raises:
-        ValueError: modules import each other in a circle, or one is written in a way that is not understood.
+        ValueError: modules import each other in a circle, or one has an import or export in another form.
     """
     order: list[PurePosixPath] = []
     _visit(PurePosixPath(entry), order, ())
@@ -43,7 +45,7 @@ def bundled(entry: str) -> str:
 
 
 def _visit(path: PurePosixPath, order: list[PurePosixPath], importing: tuple[PurePosixPath, ...]) -> None:
-    """Put a module behind those that it imports."""
+    """Append a module to `order`, after those that it imports."""
     if path in importing:
         raise ValueError(
             f"modules import each other in a circle: {' -> '.join(map(str, (*importing, path)))}"
@@ -56,7 +58,7 @@ def _visit(path: PurePosixPath, order: list[PurePosixPath], importing: tuple[Pur
 
 
 def _as_function(path: PurePosixPath, order: list[PurePosixPath]) -> str:
-    """A module as a constant that holds its exports."""
+    """Return the source of a module as a constant that holds its exports."""
     exports: dict[str, str] = {}
 
     def take(found: re.Match[str]) -> str:
@@ -92,7 +94,7 @@ def _as_function(path: PurePosixPath, order: list[PurePosixPath]) -> str:
 
 
 def _pairs(names: str) -> list[tuple[str, str]]:
-    """Names and what they are called on the other side: `a, b as c` is (a, a) and (b, c)."""
+    """Parse a list of names into pairs of inner and outer name: `a, b as c` is (a, a) and (b, c)."""
     found = []
     for each in filter(None, map(str.strip, names.split(","))):
         inner, _, outer = each.partition(RENAMED)
@@ -105,7 +107,7 @@ def _name(path: PurePosixPath, order: list[PurePosixPath]) -> str:
 
 
 def _path(importer: PurePosixPath, imported: str) -> PurePosixPath:
-    """The path of what a module imports, in the folder of static files."""
+    """Resolve the path of an imported module, relative to the folder of static files."""
     if not imported.startswith("."):
         raise ValueError(f"{importer}: only modules beside it can be imported; got {imported!r}")
     parts = list(importer.parent.parts)

@@ -21,7 +21,7 @@ def show(
     device: str = "auto",
     **selected: Any,
 ) -> Any:
-    """A view of the page in a notebook; see `lens.show`.
+    """Return a widget that shows a view of the page in a notebook; see `lens.show`.
 
     Raises:
         UserError: there is no such view of the run, or a field of the selection is unknown or out of range.

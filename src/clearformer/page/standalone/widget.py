@@ -1,4 +1,4 @@
-"""The widget of a view: the page's own modules in the browser, the lens in the kernel, anywidget between them."""
+"""The notebook widget of a view: the page's modules in the browser, the lens in the kernel, anywidget in between."""
 
 import json
 import logging
@@ -25,15 +25,15 @@ logger = logging.getLogger(__name__)
 
 
 class ViewWidget(anywidget.AnyWidget):
-    """One view of a run, shown where a notebook's cell ends with it.
+    """One view of a run, displayed when it is the last value of a notebook cell.
 
-    What is selected in it, in the browser or by `select`, is computed in the kernel, and comes to `found`.
+    Whenever the selection changes, in the browser or by `select`, the kernel computes the view and updates `found`.
 
     Attributes:
         run: The run.
-        found: What the lens found of the present selection; None, where it cannot be shown.
-        selection: What is looked at, by the names of the page's selection.
-        error: Why the selection cannot be shown, in one line; empty, where it can.
+        found: The lens's result for the current selection; None if it cannot be shown.
+        selection: The current selection, by the fields of the page's selection.
+        error: Why the selection cannot be shown, in one line; empty if it can.
     """
 
     _esm = bundled("notebook.js")
@@ -65,7 +65,7 @@ class ViewWidget(anywidget.AnyWidget):
         self.on_msg(self._reply)
 
     def select(self, **fields: Any) -> "ViewWidget":
-        """Select something: the fields that are given change, all others stay.
+        """Change the given fields of the selection; all others stay.
 
         Raises:
             UserError: a field is unknown or out of range, or does not fit the text.
@@ -79,7 +79,7 @@ class ViewWidget(anywidget.AnyWidget):
 
     @traitlets.observe("selection")
     def _compute(self, _: Any) -> None:
-        """Find what is selected, where the view changes with it, and tell the browser."""
+        """Compute the view if a field that it depends on has changed, and send it to the browser."""
         found: Shown | None = None
         answer, error = b"", ""
         try:
@@ -105,7 +105,7 @@ class ViewWidget(anywidget.AnyWidget):
             self.answered += 1
 
     def _reply(self, _: Any, question: Any, buffers: Any) -> None:
-        """Answer what the browser asks besides: another view, a picture, the newest metrics."""
+        """Answer another request of the browser: for another view, a picture, or new metrics."""
         number = question.get("id") if isinstance(question, dict) else None
         try:
             self.send({"id": number}, buffers=[self._answer(question)])
@@ -129,11 +129,11 @@ class ViewWidget(anywidget.AnyWidget):
             return encode(view.answer(run, selection, other))
 
     def _runs(self, view: View, selection: Selection) -> tuple[Run, Run | None]:
-        """The run at the checkpoint that is looked at, and the one beside it."""
+        """Return the run at the selected checkpoint, and the second run."""
         return self._opened.get(selection.run, selection.checkpoint), self._opened.beside(view, selection)
 
     def _news(self, name: str, cursor: int) -> dict[str, Any]:
-        """The lines of a run's metrics from a cursor on."""
+        """Return the lines of a run's metrics from a cursor on."""
         run = self._opened.get(name)
         path = run.folder.metrics_file
         size = path.stat().st_size if path.exists() else 0
@@ -148,7 +148,7 @@ class ViewWidget(anywidget.AnyWidget):
 
 
 def plain_selection(selection: Selection) -> dict[str, Any]:
-    """A selection as JSON has it, with lists for tuples, so that it stays equal on its way to the browser and back."""
+    """Return a selection as JSON values, with lists for tuples, so that it compares equal after a round trip."""
     return json.loads(selection.model_dump_json())
 
 
@@ -159,9 +159,9 @@ WIDTH = re.compile(r"@media (?=\((?:min|max)-width)")
 
 @cache
 def stylesheet() -> str:
-    """The page's styles for a shadow: its root is the host, its body the element in it, its window as wide as that.
+    """Adapt the page's styles to a shadow DOM: `:root` becomes the host, `body` an element, the window its container.
 
-    Whether it is dark follows from the notebook and not from the browser.
+    Dark mode follows the notebook, not the browser.
     """
     whole = "\n".join(
         (STATIC / name).read_text(encoding="utf-8") for name in ("vendor/uplot.css", "style.css")

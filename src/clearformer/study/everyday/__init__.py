@@ -1,1 +1,1 @@
-"""Everyday questions: settings swept as a study of one's own, runs compared, their curves drawn."""
+"""Everyday questions: sweeps over settings, comparisons of runs, plots of their curves."""

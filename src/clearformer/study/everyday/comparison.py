@@ -1,4 +1,4 @@
-"""Runs beside each other: which settings differ, and the losses, with intervals where runs differ in the seed alone."""
+"""Compare runs: the settings that differ, and the losses, with intervals over runs that differ only in the seed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,11 +28,11 @@ class ComparedRun(Result):
     Attributes:
         run: Its name.
         seed: Its seed.
-        step: How far it is.
-        seconds: How long it was trained.
-        train_loss: The mean over its last twentieth, in nats a token.
-        val_loss: The last held-out loss, of the whole split once it has ended; None where it was not evaluated.
-        is_whole: Whether that is of the whole split.
+        step: Its last step.
+        seconds: The training time.
+        train_loss: The mean over the last twentieth of the steps, in nats a token.
+        val_loss: The last held-out loss, over the whole split once the run has ended; None if it was not evaluated.
+        is_whole: Whether `val_loss` is over the whole split.
     """
 
     run: str
@@ -46,15 +46,15 @@ class ComparedRun(Result):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Group(Result):
-    """Runs that differ in the seed alone.
+    """Runs that differ only in the seed.
 
     Attributes:
-        name: Of the first of them.
-        settings: Those that differ between groups, by their keys.
-        parameters: Of the model.
+        name: The name of the first run.
+        settings: The settings that differ between groups, by key.
+        parameters: The number of parameters of the model.
         runs: The runs.
         train_loss: The mean over the runs.
-        val_loss: Likewise; None where none was evaluated.
+        val_loss: The mean over the runs; None if none was evaluated.
     """
 
     name: str
@@ -67,13 +67,13 @@ class Group(Result):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Difference(Result):
-    """The difference of two groups, seed by seed.
+    """The paired difference of two groups.
 
     Attributes:
-        group: The name of the one.
-        less: The name of the other, which is subtracted.
-        value: Of which number.
-        difference: The mean over the seeds that both have, with its 95% interval from two seeds on.
+        group: The name of the first group.
+        less: The name of the group that is subtracted.
+        value: The name of the number.
+        difference: The mean over the seeds that both have; with a 95% interval if there are two or more.
     """
 
     group: str
@@ -84,12 +84,12 @@ class Difference(Result):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Comparison(Result):
-    """Runs beside each other; what `compare` returns.
+    """The result of `compare`.
 
     Attributes:
         differ: The keys of the settings that differ between groups.
-        groups: Runs that differ in the seed alone, together.
-        differences: Of each further group and the first one, seed by seed.
+        groups: The runs, grouped so that those of a group differ only in the seed.
+        differences: The paired differences of each further group and the first one.
     """
 
     differ: list[str]
@@ -102,15 +102,15 @@ def compare(*runs: str | PathLike[str]) -> Comparison:
 
         cf.compare("rope-1", "rope-2", "alibi-1", "alibi-2")
 
-    Runs that differ in the seed alone are taken together, and their losses have a 95% interval (Student's, of the
-    mean). Differences are taken seed by seed, for the same seed gives both the same data in the same order.
+    Runs that differ only in the seed form a group, whose losses have a 95% interval (Student's, of the mean).
+    Differences are taken seed by seed, because the same seed gives both runs the same data in the same order.
 
     Args:
         *runs: Names of runs, or paths of their folders.
 
     Raises:
         RunError: there is no such run, or it has no metrics yet.
-        UserError: one is given twice, or none.
+        UserError: a run is given twice, or none is given.
     """
     if not runs:
         raise UserError("compare: name the runs to compare")
@@ -132,14 +132,14 @@ def compare(*runs: str | PathLike[str]) -> Comparison:
 
 
 def without_seed(config: RunConfig) -> str:
-    """A hash of all that decides a run's result but the seed."""
+    """Return a hash of everything that determines a run's result, except the seed."""
     settings = deciding(config, whole(config))
     paths = {key: value for key, value in whole(config.data).items() if key in ("path", "source", "target")}
     return digest({**settings, "seed": None, "paths": paths})
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by their whole keys."""
+    """Flatten nested settings to dotted keys."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
@@ -150,7 +150,7 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys of which not all settings have the same value."""
+    """Return the keys whose values are not the same in all settings."""
     keys = dict.fromkeys(key for each in settings for key in each)
     return [
         key for key in keys if key != "seed" and len({repr(each.get(key, NONE)) for each in settings}) > 1
@@ -184,10 +184,10 @@ def _compared(folder: RunFolder, config: RunConfig) -> ComparedRun:
 
 
 def lines_of(folder: RunFolder) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.
+    """Return the lines of a run's metrics.
 
     Raises:
-        RunError: there are none yet, or one of them is damaged.
+        RunError: there are none yet, or a line is damaged.
     """
     lines = read_metrics(folder.metrics_file)
     numbers = ("step", "seconds", "tokens", "loss")
@@ -203,7 +203,7 @@ def lines_of(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def differences(groups: Sequence[Group]) -> list[Difference]:
-    """Each further group less the first, of both losses, over the seeds that both have."""
+    """Return the differences of both losses between each further group and the first, over the seeds that both have."""
     found = []
     for group in groups[1:]:
         for value in VALUES:
@@ -216,6 +216,6 @@ def differences(groups: Sequence[Group]) -> list[Difference]:
 
 
 def by_seed(group: Group, value: str) -> dict[int, float]:
-    """A number of a group's runs by their seeds."""
+    """Return a number of a group's runs by seed."""
     values = {run.seed: getattr(run, value) for run in group.runs}
     return {seed: number for seed, number in values.items() if number is not None}

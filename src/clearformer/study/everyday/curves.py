@@ -1,4 +1,4 @@
-"""Curves of runs, training and held-out, over steps, tokens or seconds: as values, as a figure, as text."""
+"""Training and held-out curves of runs over steps, tokens or seconds, as values, as a figure, or as text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from clearformer.study.measures.losses import curve
 from clearformer.study.report.figures.drawing import COLOURS
 
 Over = Literal["steps", "tokens", "seconds"]
-COLUMNS: dict[str, int] = {"steps": 0, "tokens": 1, "seconds": 2}  # of `losses.curve`
+COLUMNS: dict[str, int] = {"steps": 0, "tokens": 1, "seconds": 2}  # columns of `losses.curve`
 TRAINING, HELD_OUT = 3, 4
 
 INK = "#444444"
@@ -31,7 +31,7 @@ class RunCurve(Result):
 
     Attributes:
         run: Its name.
-        training: Rows of x and the mean training loss since the row before, in nats a token.
+        training: Rows of x and the mean training loss since the previous row, in nats a token.
         held_out: Rows of x and the held-out loss.
     """
 
@@ -42,10 +42,10 @@ class RunCurve(Result):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Curves(Result):
-    """The curves of some runs; what `curves` returns.
+    """The curves of some runs, as `curves` returns them.
 
     Attributes:
-        x: What they are drawn over: steps, tokens, or seconds of training.
+        x: The horizontal axis: steps, tokens, or seconds of training.
         runs: The runs.
     """
 
@@ -53,7 +53,7 @@ class Curves(Result):
     runs: list[RunCurve]
 
     def text(self, width: int, height: int = 18, *, colours: bool = False) -> str:
-        """Both kinds of curves in so many columns, each with its name at its end."""
+        """Plot both kinds of curves as text, `width` columns wide, with each curve's name at its end."""
         panels = [
             text_plot(lines, width, height, title, self.x, colours=colours)
             for title, lines in self._panels()
@@ -72,12 +72,12 @@ class Curves(Result):
         return [("training loss in nats a token", training), ("held-out loss in nats a token", held_out)]
 
     def figure(self, path: str | PathLike[str]) -> Path:
-        """Draw them: training thin, held-out thick with its points, one colour a run, named at the end.
+        """Draw the curves: training thin, held-out thick with points, one colour per run, named at the end.
 
         Raises:
             MissingPackageError: matplotlib is not installed.
             UserError: the path has another ending than .png, .svg or .pdf.
-            DiskError: it cannot be written.
+            DiskError: the file cannot be written.
         """
         file = user_path(path)
         with saved_figure(file, WIDTH, HEIGHT) as figure:
@@ -86,7 +86,7 @@ class Curves(Result):
 
 
 def curves(*runs: str | PathLike[str], over: Over = "steps") -> Curves:
-    """The curves of runs.
+    """Return the curves of runs.
 
     Args:
         *runs: Names of runs, or paths of their folders.
@@ -116,7 +116,7 @@ def _of_run(run: str | PathLike[str], column: int) -> RunCurve:
 
 
 def labels_of(runs: Sequence[RunCurve]) -> list[str]:
-    """Short names of runs: the last part of each path, where that tells them apart."""
+    """Return short names of runs: the last part of each path if it is unique, else the whole."""
     last = [Path(run.run).name for run in runs]
     return [
         run.run
@@ -129,7 +129,7 @@ def labels_of(runs: Sequence[RunCurve]) -> list[str]:
 
 
 def draw(curves: Curves, axes: Any) -> None:
-    """Draw curves on axes of matplotlib."""
+    """Draw curves on matplotlib axes."""
     ends: list[tuple[list[float], str, str]] = []
     is_one = len(curves.runs) == 1
     for i, (run, label) in enumerate(zip(curves.runs, labels_of(curves.runs), strict=True)):
@@ -153,7 +153,7 @@ def draw(curves: Curves, axes: Any) -> None:
 
 
 def name_at_ends(axes: Any, ends: Sequence[tuple[list[float], str, str]]) -> None:
-    """Write each curve's name beside its end, moved apart where two would overlap."""
+    """Write each curve's name next to its end, moved apart where two would overlap."""
     low, high = axes.get_ylim()
     apart, right = (high - low) * 0.045, max(x for (x, _), _, _ in ends)
     lowest = -float("inf")

@@ -1,6 +1,6 @@
-"""Studies as data: the file FOLDER/NAME/study.json, by which a study of one's own is found again by its name.
+"""Studies as data: the file FOLDER/NAME/study.json, from which a user's study is loaded by its name.
 
-It holds names, settings and numbers, and no code: all its arms are trained, and its measures are of the package.
+It holds names, settings and numbers, and no code: every arm is a training, and every measure belongs to the package.
 """
 
 import json
@@ -19,16 +19,16 @@ from clearformer.study.study import Claim, Published, Study, Training
 FILE = "study.json"
 CURVES = Curves("Training and held-out loss")
 MEASURES = {"losses": LOSSES}
-"""The measures that a declared study can name."""
+"""The measures that a declared study can use, by name."""
 FIGURES = {"curves": CURVES}
-"""Its figures, likewise."""
+"""The figures that a declared study can use, by name."""
 
 
 def declaration(study: Study) -> dict[str, Any]:
-    """A study as JSON has it.
+    """Return a study as JSON values.
 
     Raises:
-        UserError: it has functions or figures of its own, which are no data.
+        UserError: the study has functions or figures of its own.
     """
     measures = {measure.key: name for name, measure in MEASURES.items()}
     figures: dict[Any, str] = {figure: name for name, figure in FIGURES.items()}
@@ -55,7 +55,7 @@ def declaration(study: Study) -> dict[str, Any]:
 
 
 def check_is_data(study: Study) -> None:
-    """Raise UserError where a study has functions or figures of its own."""
+    """Raise UserError if a study has functions or figures of its own."""
     measures = {measure.key for measure in MEASURES.values()}
     code = [arm.label for arm in study.arms if not isinstance(arm, Training)]
     code += [measure.name for measure in study.measures if measure.key not in measures]
@@ -68,10 +68,10 @@ def check_is_data(study: Study) -> None:
 
 
 def from_declaration(content: dict[str, Any]) -> Study:
-    """The study of a declaration.
+    """Return the study of a declaration.
 
     Raises:
-        ConfigError: something of it is wrong, or is not there.
+        ConfigError: a field is missing or invalid.
     """
     try:
         return Study(
@@ -96,11 +96,11 @@ def from_declaration(content: dict[str, Any]) -> Study:
 
 
 def declare(study: Study, store: Store) -> Path:
-    """Keep a study's declaration in its folder; returns the file.
+    """Write a study's declaration to its folder; returns the file.
 
     Raises:
-        UserError: it is no data, or another study of that name is kept there or belongs to the lectures.
-        DiskError: it cannot be written.
+        UserError: the study has code of its own, or another study has its name, there or in the lectures.
+        DiskError: the file cannot be written.
     """
     content, file = declaration(study), store.folder / study.name / FILE
     if study.name in studies():
@@ -118,10 +118,10 @@ def declare(study: Study, store: Store) -> Path:
 
 
 def read_declaration(file: Path) -> Study:
-    """The study that a file declares.
+    """Return the study that a file declares.
 
     Raises:
-        DataError: it is damaged.
+        DataError: the file is damaged.
     """
     try:
         content = parse_json(file.read_text(encoding="utf-8"))
@@ -133,7 +133,7 @@ def read_declaration(file: Path) -> Study:
 
 
 def all_studies(store: Store) -> dict[str, Study]:
-    """The lectures' studies, those that are registered, and those that a folder declares, by their names.
+    """Return the lectures' studies, the registered ones, and those that a folder declares, by name.
 
     Raises:
         DataError: a declaration is damaged.
@@ -145,11 +145,11 @@ def all_studies(store: Store) -> dict[str, Study]:
 
 
 def study_of_name(name: str, store: Store) -> Study:
-    """The study of a name.
+    """Return the study with a name.
 
     Raises:
-        UserError: there is none (with the nearest name).
-        DataError: its declaration is damaged.
+        UserError: there is none; the message suggests the nearest name.
+        DataError: the declaration is damaged.
     """
     known = studies()
     if name in known:

@@ -1,4 +1,4 @@
-"""Sweeps: the product of some settings' values as a study of one's own."""
+"""Sweeps: the Cartesian product of some settings' values, as a study."""
 
 import itertools
 import math
@@ -23,18 +23,18 @@ Values = Mapping[str, Sequence[Any]]
 
 
 def sweep(preset: str, values: Values, seeds: range = range(1, 2), name: str | None = None) -> Study:
-    """The product of settings' values as a study: each value of one setting meets each of the others.
+    """Return a study with one arm for each combination of the settings' values.
 
     Args:
-        preset: What every run begins with.
+        preset: The preset that every run starts from.
         values: The values of each setting, such as `{"model.position": ["rope", "alibi"], "train.lr": [1e-3]}`; a
-            setting of one value is the same for all.
-        seeds: Each run's, one after another.
-        name: The study's; where not given, one made of the preset and of what varies.
+            setting with one value is the same in all arms.
+        seeds: Consecutive seeds, each of which trains every arm.
+        name: The study's name; by default made of the preset and the settings that vary.
 
     Raises:
-        ConfigError: there is no such preset, or the name is none.
-        UserError: there is nothing to run, or too much.
+        ConfigError: there is no such preset, or the name is invalid.
+        UserError: there is nothing to run, or too much, or a value is given twice.
     """
     preset_of_name(preset)
     for key, each in values.items():
@@ -70,7 +70,7 @@ def sweep(preset: str, values: Values, seeds: range = range(1, 2), name: str | N
 
 
 def question(preset: str, varied: Sequence[str]) -> str:
-    """The question that a sweep asks."""
+    """Return the question that a sweep asks."""
     if not varied:
         return f"To which loss does the preset {preset} come, seed by seed?"
     *others, last = varied
@@ -79,7 +79,7 @@ def question(preset: str, varied: Sequence[str]) -> str:
 
 
 def short_names(keys: Mapping[str, Any]) -> dict[str, str]:
-    """Each key by its last part, or by its last two where that is not enough to tell it."""
+    """Shorten each key to its last part, or to its last two where one is ambiguous."""
     last = {key: _last(key, 1) for key in keys}
     return {
         key: _last(key, 2) if name == "kind" or list(last.values()).count(name) > 1 else name
@@ -92,27 +92,27 @@ def _last(key: str, n: int) -> str:
 
 
 def label(preset: str, short: Mapping[str, str], chosen: Sequence[Any]) -> str:
-    """The label of one choice of values."""
+    """Return the label of one combination of values."""
     if not short:
         return preset
     return ", ".join(f"{name}={written(value)}" for name, value in zip(short.values(), chosen, strict=True))
 
 
 def written(value: Any) -> str:
-    """A value as one types it."""
+    """Return a value as a user would type it."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def default_name(preset: str, varied: Sequence[str]) -> str:
-    """A name made of the preset and of what varies."""
+    """Return a name made of the preset and the settings that vary."""
     words = [preset, *(varied or ["seeds"])]
     return re.sub(r"[^A-Za-z0-9_-]+", "-", "-".join(words))[:80].strip("-")
 
 
 def free_name(study: Study, store: Store) -> str:
-    """A sweep's own name, or with a number behind it where another study is called so."""
+    """Return a sweep's name, with a number appended if another study has that name."""
     for number in itertools.count(1):
         name = study.name if number == 1 else f"{study.name}-{number}"
         file = store.folder / name / FILE
@@ -124,7 +124,7 @@ def free_name(study: Study, store: Store) -> str:
 
 
 def _is_same(kept: Study, study: Study) -> bool:
-    """Whether two sweeps run the same."""
+    """Whether two sweeps have the same runs."""
     return (kept.arms, kept.settings, kept.seeds, kept.first_seed) == (
         study.arms,
         study.settings,
@@ -137,10 +137,10 @@ def _is_same(kept: Study, study: Study) -> bool:
 
 
 def parse_sweep(arguments: Sequence[str]) -> tuple[str, dict[str, list[Any]], range]:
-    """The preset, the values of each setting and the seeds of `PRESET key=a,b seed=1..3`.
+    """Parse `PRESET key=a,b seed=1..3` into the preset, the values of each setting, and the seeds.
 
     Raises:
-        ConfigError, UserError: one line for the first thing wrong.
+        ConfigError, UserError: one line about the first error.
     """
     names = [argument for argument in arguments if "=" not in argument]
     if len(names) != 1:
@@ -160,7 +160,7 @@ def parse_sweep(arguments: Sequence[str]) -> tuple[str, dict[str, list[Any]], ra
 
 
 def parse_values(key: str, text: str) -> list[Any]:
-    """The values in `rope,alibi`, `1e-3,3e-3`, `1..3`; commas in brackets and quotes separate nothing.
+    """Parse values such as `rope,alibi`, `1e-3,3e-3` or `1..3`; commas inside brackets or quotes do not separate.
 
     Raises:
         UserError: a value is missing.
@@ -181,7 +181,7 @@ def parse_values(key: str, text: str) -> list[Any]:
 
 
 def split_at_commas(text: str) -> list[str]:
-    """The parts of a text between commas that stand in no brackets or quotes."""
+    """Split a text at the commas outside of brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
         if quote:
@@ -198,10 +198,10 @@ def split_at_commas(text: str) -> list[str]:
 
 
 def as_range(seeds: Sequence[Any]) -> range:
-    """Seeds as a range.
+    """Return seeds as a range.
 
     Raises:
-        UserError: they are no numbers, or not one after another.
+        UserError: they are no whole numbers of 0 or more, or not consecutive.
     """
     if any(isinstance(seed, bool) or not isinstance(seed, int) or seed < 0 for seed in seeds):
         raise UserError("seed: whole numbers of 0 or more, such as seed=1..3")
@@ -214,5 +214,5 @@ def as_range(seeds: Sequence[Any]) -> range:
 
 
 def described(study: Study) -> str:
-    """`4 combinations of values, 3 seeds each`."""
+    """Return a sweep's size as `4 combinations of values, 3 seeds each`."""
     return f"{count(len(study.arms), 'combination')} of values, {count(study.seeds, 'seed')} each"

@@ -1,4 +1,4 @@
-"""Curves as text: braille characters, of which each is two dots wide and four high."""
+"""Curves as text, drawn in braille characters, each two dots wide and four high."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-"""The bit of each dot of a braille character, by row and column."""
+"""The bit of each dot in a braille character, by row and column."""
 BLANK = 0x2800
-COLOURS = (34, 31, 32, 35, 36, 33)  # of the terminal: blue, red, green, magenta, cyan, yellow
+COLOURS = (34, 31, 32, 35, 36, 33)  # ANSI codes: blue, red, green, magenta, cyan, yellow
 LEAST_WIDTH, LEAST_HEIGHT = 24, 4
 MOST_NAME = 24  # columns
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve and its name; `points` are rows of x and y, by x."""
+    """A curve and its name; `points` are rows of x and y, sorted by x."""
 
     name: str
     points: Sequence[Sequence[float]]
@@ -24,15 +24,15 @@ class Line:
 def text_plot(
     lines: Sequence[Line], width: int, height: int, title: str, x: str, *, colours: bool = False
 ) -> str:
-    """Curves under a title, with the bounds of both axes and each curve's name at its end.
+    """Plot curves under a title, with the bounds of both axes and each curve's name at its end.
 
     Args:
         lines: The curves.
-        width: Columns of all of it.
-        height: Rows of the curves.
+        width: Columns of the whole plot.
+        height: Rows of the curves, without title and axis.
         title: The line above.
-        x: What the horizontal axis is.
-        colours: Whether each curve has a colour, as terminals show it.
+        x: The label of the horizontal axis.
+        colours: Whether to colour the curves with terminal escape codes.
     """
     points = [point for line in lines for point in line.points]
     left, right = min(p[0] for p in points), max(p[0] for p in points)
@@ -60,7 +60,7 @@ def text_plot(
 
 
 class Grid:
-    """Dots on a raster; where two curves share a character, the later one gives the colour."""
+    """A raster of dots; where two curves share a character, the later one determines its colour."""
 
     def __init__(self, columns: int, rows: int, x: tuple[float, float], y: tuple[float, float]) -> None:
         self.columns, self.rows = columns, rows
@@ -69,12 +69,12 @@ class Grid:
         self._owner = [[-1] * columns for _ in range(rows)]
 
     def dot(self, point: Sequence[float]) -> tuple[int, int]:
-        """The dot of a point: from the left, and from above."""
+        """Return the dot of a point, counted from the left and from the top."""
         across = place(point[0], *self._x, 2 * self.columns)
         return across, 4 * self.rows - 1 - place(point[1], *self._y, 4 * self.rows)
 
     def draw(self, points: Sequence[Sequence[float]], owner: int) -> None:
-        """Draw a curve, straight from point to point."""
+        """Draw a curve as straight lines between its points."""
         dots = [self.dot(point) for point in points]
         for (x0, y0), (x1, y1) in zip(dots, dots[1:] or dots, strict=False):
             n = max(abs(x1 - x0), abs(y1 - y0), 1)
@@ -87,14 +87,14 @@ class Grid:
         self._owner[row][column] = owner
 
     def row(self, row: int, colours: bool) -> str:
-        """The characters of a row."""
+        """Return the characters of a row."""
         return "".join(
             painted(chr(BLANK + bits), owner, colours) if bits else " "
             for bits, owner in zip(self._bits[row], self._owner[row], strict=True)
         )
 
     def labels(self, lines: Sequence[Line]) -> dict[int, int]:
-        """The row of each curve's name: that of its end, or the nearest that is free."""
+        """Map rows to the curves whose names they show: the row of a curve's end, or the nearest that is free."""
         taken: dict[int, int] = {}
         ends = {i: self.dot(line.points[-1])[1] // 4 for i, line in enumerate(lines)}
         for i in sorted(ends, key=lambda i: ends[i]):
@@ -105,22 +105,22 @@ class Grid:
 
 
 def place(value: float, low: float, high: float, n: int) -> int:
-    """Which of `n` equal parts of a range a value is in; the middle one of an empty range."""
+    """Return the nearest of `n` evenly spaced places in a range; the middle one if the range is empty."""
     if high <= low:
         return n // 2
     return min(n - 1, max(0, round((value - low) / (high - low) * (n - 1))))
 
 
 def painted(text: str, i: int, colours: bool) -> str:
-    """A text in the colour of the curve with a number."""
+    """Colour a text like the curve with index `i`."""
     return f"\033[{COLOURS[i % len(COLOURS)]}m{text}\033[0m" if colours else text
 
 
 def shortened(name: str) -> str:
-    """A name in the columns that it may have."""
+    """Shorten a name to at most `MOST_NAME` columns."""
     return name if cell_len(name) <= MOST_NAME else set_cell_size(name, MOST_NAME - 1).rstrip() + "…"
 
 
 def number(value: float) -> str:
-    """A bound of the horizontal axis."""
+    """Format a bound of the horizontal axis."""
     return f"{value:,.0f}" if value == round(value) or abs(value) >= 100 else f"{value:.3g}"

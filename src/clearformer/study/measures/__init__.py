@@ -1,1 +1,1 @@
-"""Measures of a trained run, and probes: functions that give values by their names."""
+"""Measures of a trained run, and probes: functions that return named values."""

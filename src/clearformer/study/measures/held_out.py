@@ -1,4 +1,4 @@
-"""Held-out data of a run, and held-out losses in units that do not depend on the tokens."""
+"""Held-out data of a run, and held-out losses in units that do not depend on the tokeniser."""
 
 from clearformer.data import PairSplit, Split
 from clearformer.errors import UserError
@@ -8,12 +8,12 @@ from clearformer.study.study import Values
 
 
 def per_character(run: Run) -> Values:
-    """The whole held-out text at `eval`'s stride: what two tokenisers can be compared by.
+    """Measure the loss on the whole held-out text, at `eval`'s stride, in units that make tokenisers comparable.
 
     Returns:
-        bits_per_char, bits_per_byte: Of the held-out text.
-        loss_per_token: In nats.
-        characters_per_token: How long its tokens are.
+        bits_per_char, bits_per_byte: The loss per character and per byte.
+        loss_per_token: The loss per token, in nats.
+        characters_per_token: The mean length of the tokens.
     """
     scores = run.evaluate()
     return {
@@ -25,10 +25,10 @@ def per_character(run: Run) -> Values:
 
 
 def text_split(run: Run, name: str = "val") -> Split:
-    """A split of the text that a run learnt from; the held-out one, where not said.
+    """Return a split of the text that a run was trained on; by default the held-out one.
 
     Raises:
-        UserError: it learnt from something else.
+        UserError: the run was trained on another kind of data.
     """
     split = read_own_data(run).prepared.splits[name]
     if not isinstance(split, Split):
@@ -37,10 +37,10 @@ def text_split(run: Run, name: str = "val") -> Split:
 
 
 def pair_split(run: Run, name: str = "val") -> PairSplit:
-    """A split of the pairs that a run learnt from; the held-out one, where not said.
+    """Return a split of the pairs that a run was trained on; by default the held-out one.
 
     Raises:
-        UserError: it learnt from something else.
+        UserError: the run was trained on another kind of data.
     """
     split = read_own_data(run).prepared.splits[name]
     if not isinstance(split, PairSplit):

@@ -1,4 +1,4 @@
-"""Measures of who reads whom: the weight that stays with a token itself, and one whole pattern."""
+"""Measures of attention patterns: the weight of each position on itself, and one head's whole pattern."""
 
 import numpy as np
 
@@ -8,18 +8,18 @@ from clearformer.study.measures.held_out import text_split
 from clearformer.study.study import Values
 from clearformer.training.store.state import TrainState
 
-LENGTH = 128  # tokens of held-out text that are read
+LENGTH = 128  # tokens of held-out text
 
 
 def self_weight(run: Run) -> Values:
-    """The part of its attention that a token gives to itself, before training and after (lecture 000, section 4.3).
+    """Measure the attention weight of each position on itself, before and after training (lecture 000, section 4.3).
 
-    Equal weights would give the mean of 1/t over the positions t.
+    With equal weights, it would be the mean of 1/t over the positions t.
 
     Returns:
-        self_weight_first, self_weight: The mean over positions, layers and heads, with the first and the last weights.
-        largest_weight: The mean of the largest weight of each position, with the last weights.
-        equal_self_weight: What equal weights would give.
+        self_weight_first, self_weight: The mean over positions, layers and heads, before and after training.
+        largest_weight: The mean over positions of the largest weight, after training.
+        equal_self_weight: The self-weight of equal weights.
     """
     tokens = held_out_tokens(run, min(LENGTH, run.model.config.max_seq_len))
     before, after = patterns(with_first_weights(run), tokens), patterns(run, tokens)
@@ -32,11 +32,11 @@ def self_weight(run: Run) -> Values:
 
 
 def pattern_of(run: Run, text: str, layer: int = 0, head: int = 0) -> Values:
-    """The weights of one head over a text, row t what position t reads (lecture 000, figure 4.5).
+    """Return the attention weights of one head on a text; row t has the weights of query t (lecture 000, figure 4.5).
 
     Returns:
-        pattern: [T T], and `tokens` its labels.
-        above_diagonal: The largest weight that a position gives to a later one; 0 under a causal mask.
+        pattern: The weights [T T], with `tokens` as labels.
+        above_diagonal: The largest weight of a query on a later position; 0 under a causal mask.
         row_sum_error: The largest distance of a row's sum from 1.
     """
     found = lens.attention(run, text, layer=layer, head=head)
@@ -51,22 +51,22 @@ def pattern_of(run: Run, text: str, layer: int = 0, head: int = 0) -> Values:
 
 
 def with_first_weights(run: Run) -> Run:
-    """The run as its training began."""
+    """Return the run with the weights at the start of its training."""
     device = next(run.model.parameters()).device
     return Run(TrainState.build(run.config, device).model.eval(), run.tokenizer, run.config)
 
 
 def patterns(run: Run, tokens: list[int]) -> np.ndarray:
-    """All patterns of a text, [N T T]."""
+    """Return the patterns of all heads on a text, [N T T]."""
     return np.concatenate([np.asarray(each) for each in lens.attention(run, tokens).patterns.values()])
 
 
 def diagonal(weights: np.ndarray) -> np.ndarray:
-    """The weight that each position gives to itself, [N T]."""
+    """Return the weight of each position on itself, [N T]."""
     return np.diagonal(weights, axis1=1, axis2=2)
 
 
 def held_out_tokens(run: Run, n: int) -> list[int]:
-    """The first tokens of a run's held-out text."""
+    """Return the first n tokens of a run's held-out text."""
     text = text_split(run)
     return text.read(0, min(n, len(text))).tolist()

@@ -8,17 +8,17 @@ from clearformer.study.study import Values
 
 
 def sample(run: Run, prompt: str = "\n", tokens: int = 300, temperature: float = 0.8) -> Values:
-    """One continuation, `sample`, by the run's own seed (lecture 000, section 5.6)."""
+    """Generate one continuation, `sample`, with the run's own seed (lecture 000, section 5.6)."""
     return {"sample": continuation(run, prompt, tokens, temperature)}
 
 
 def temperatures(
     run: Run, prompt: str, temperatures: Sequence[float], tokens: int = 200, top: int = 15
 ) -> Values:
-    """The effect of a temperature on the next token and to a sample (lecture 000, figure 5.3).
+    """Measure the effect of temperature on the next token and on a sample (lecture 000, figure 5.3).
 
     Returns:
-        next_tokens: By temperature, the likeliest `top` tokens after the prompt: rows of token and probability.
+        next_tokens: By temperature, the `top` likeliest tokens after the prompt: rows of token and probability.
         samples: By temperature, a continuation of the prompt.
     """
     found = lens.next_tokens(run, prompt, temperatures=list(temperatures), top=top)
@@ -36,6 +36,6 @@ def temperatures(
 
 
 def continuation(run: Run, prompt: str, tokens: int, temperature: float) -> str:
-    """A continuation of a prompt, the same for the same run."""
+    """Generate a continuation of a prompt with the run's own seed."""
     (made,) = run.generate(prompt, max_new_tokens=tokens, temperature=temperature, seed=run.config.seed)
     return made.text

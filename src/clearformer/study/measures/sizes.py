@@ -1,4 +1,4 @@
-"""Sizes of a trained model: its parameters by part, its cache, its cost for a byte; and bits per byte beside them."""
+"""Sizes of a trained model: its parameters by part, its cache, its training cost, and its bits per byte."""
 
 import math
 
@@ -13,12 +13,12 @@ FLOAT32_BYTES = 4
 
 
 def sizes(run: Run) -> Values:
-    """Parameters by part, and the bytes of a full cache.
+    """Count the parameters by part, and the bytes of a full cache.
 
     Returns:
-        parameters: Of the model.
+        parameters: The parameters of the model.
         ffn_share: The feed-forward networks' share of them.
-        ffn_share_of_blocks: Their share of what attention and they have together.
+        ffn_share_of_blocks: Their share of the parameters of attention and feed-forward networks.
         cache_bytes: See `cache_bytes`.
     """
     parts = analytic_parameters(run.model.config)
@@ -32,23 +32,23 @@ def sizes(run: Run) -> Values:
 
 
 def cache_bytes(config: ModelConfig) -> int:
-    """The bytes of the cache of one full text in float32: 2 L K Dh T numbers, keys and values of K heads a layer."""
+    """Return the bytes of one full sequence's cache in float32: 2 L K Dh T numbers, for K key-value heads a layer."""
     _, d_head = config.attention.heads(config.d_model)
     heads = getattr(config.attention, "n_key_value_heads", 1)
     return 2 * config.n_layers * heads * d_head * config.max_seq_len * FLOAT32_BYTES
 
 
 def bits_per_byte(run: Run) -> Values:
-    """How many bits a byte of the held-out text costs, and what it cost to learn that.
+    """Measure the held-out loss in bits per byte, and the cost of training.
 
     Returns:
-        bits_per_byte: None where the tokens do not hold all of the text (WordPiece).
-        bits_per_byte_at_least: The bits of all predictions over the bytes of the text. Where the tokens do not hold
-            all of it, a code for the text needs more.
-        bytes_per_token: Of the held-out text.
-        vocabulary: How many tokens there are.
-        gigaflops_per_megabyte: Of training on a million bytes, forward and backward.
-        train_seconds: Of all training steps, by this machine's clock.
+        bits_per_byte: None if the tokens do not preserve the whole text (WordPiece).
+        bits_per_byte_at_least: The bits of all predictions over the bytes of the text; a lower bound if the tokens do
+            not preserve the whole text.
+        bytes_per_token: The mean bytes of a held-out token.
+        vocabulary: The size of the vocabulary.
+        gigaflops_per_megabyte: The cost of training on a million bytes, forward and backward.
+        train_seconds: The duration of all training steps.
     """
     scores, config = run.evaluate(), run.model.config
     n_bytes = text_split(run).n_bytes

@@ -28,16 +28,16 @@ def generation_speed(
     n_new: int = 240,
     rounds: int = 5,
 ) -> Values:
-    """Tokens a second of greedy generation by several untrained models, in turn on one machine.
+    """Measure the tokens a second of greedy generation by several untrained models, alternating on one machine.
 
     Args:
-        seed: Of the weights.
-        preset: The models'.
-        settings: Laid over it in all of them.
-        sides: By name, the settings in which one differs.
-        streams: Texts that are continued at once.
-        n_new: Tokens that are added to each.
-        rounds: How often each side is measured, after once that does not count.
+        seed: The seed of the weights.
+        preset: The preset of all models.
+        settings: Settings of all models, applied on top of the preset.
+        sides: By name, the settings in which a model differs.
+        streams: The number of sequences that are continued at once.
+        n_new: The number of new tokens of each.
+        rounds: The number of times each side is measured, after one warm-up.
 
     Returns:
         NAME_tokens_per_second: For each side, the median of the rounds.
@@ -53,7 +53,7 @@ def generation_speed(
 
 @torch.inference_mode()
 def tokens_per_second(model: Decoder, streams: int, n_new: int) -> float:
-    """The rate at which one model continues texts."""
+    """Measure the rate at which one model generates tokens."""
     prompts, randoms = random_prompts(VOCABULARY, streams), [random_stream(0, i) for i in range(streams)]
     start = time.perf_counter()
     collect(generate_tokens(model, prompts, n_new, GREEDY, randoms), streams)

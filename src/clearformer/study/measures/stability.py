@@ -1,4 +1,4 @@
-"""Gradients of a new model by layer, and whether a trained one has learnt anything from the context."""
+"""Gradients of a new model by layer, and whether a trained one has learnt to use the context."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,20 +18,20 @@ VOCABULARY, BATCH = 65, 16
 
 
 def gradients_at_start(seed: int, preset: str, settings: Mapping[str, Any]) -> Values:
-    """The size of a new model's gradients, layer by layer, as Xiong et al. (2020) measure it.
+    """Measure the norms of a new model's gradients by layer, as Xiong et al. (2020) do.
 
-    The gradient is that of the loss on random tokens for the second matrix of each block's feed-forward network; its
-    size is the square root of the sum of its squares.
+    The gradient is that of the loss on random tokens with respect to the second matrix of each block's feed-forward
+    network; the norm is the square root of the sum of its squares.
 
     Args:
-        seed: Of the weights and the tokens.
-        preset: The model's.
-        settings: Laid over it.
+        seed: The seed of weights and tokens.
+        preset: The preset of the model.
+        settings: Settings applied on top of it.
 
     Returns:
-        gradient_by_layer: Rows of layer, counted from 1, and size.
-        last_over_first: The last layer's size over the first's.
-        largest_over_smallest: Of all layers.
+        gradient_by_layer: Rows of layer, counted from 1, and norm.
+        last_over_first: The last layer's norm over the first's.
+        largest_over_smallest: The largest norm over the smallest.
     """
     config = resolve_settings(preset, [sections_of(dict(settings))]).model.replace(vocab_size=VOCABULARY)
     model = build_undrawn(config)
@@ -48,16 +48,16 @@ def gradients_at_start(seed: int, preset: str, settings: Mapping[str, Any]) -> V
 
 
 def gain_over_unigrams(run: Run) -> Values:
-    """By how much a language model beats the frequencies of single tokens; about 0: it learnt nothing of contexts.
+    """Measure by how much a language model beats token frequencies; about 0 if it learnt nothing from contexts.
 
     Returns:
-        unigram_loss: Of the held-out split, by the frequencies of the tokens in training, in nats a token.
-        gain_over_unigrams: That less the model's own held-out loss.
+        unigram_loss: The held-out loss of the token frequencies of the training split, in nats a token.
+        gain_over_unigrams: That minus the model's held-out loss.
     """
     n = run.tokenizer.vocab_size
     splits = [text_split(run, name) for name in ("train", "val")]
     train, val = (np.bincount(split.read(0, len(split)), minlength=n) for split in splits)
-    counts = train + 1  # a token that training lacks has a share as well
+    counts = train + 1  # tokens missing from the training split get a probability, too
     share = counts / counts.sum()
     unigram_loss = float(-(val * np.log(share)).sum() / val.sum())
     return {

@@ -1,4 +1,4 @@
-"""Measures of the residual stream: its variance by depth, what a layer is worth, and who writes the logits.
+"""Measures of the residual stream: its variance by depth, the effect of deleting a layer, and the parts of logits.
 
 Shapes: N windows, T positions, D d_model.
 """
@@ -26,27 +26,27 @@ INITS: dict[str, InitBase] = {
     "gpt2 scaled": GPT2(),
     "zero outputs": Gaussian(zero_outputs=True),
 }
-"""Initialisations by name; of `gpt2` the factor 1/sqrt(2N) is taken back from the outputs."""
+"""Initialisations by name; for `gpt2`, `stream_variance` undoes the factor 1/sqrt(2N) of the outputs."""
 
 
 def stream_variance(
     seed: int, init: str, n_layers: int, d_model: int, data: Mapping[str, str], n_windows: int = 8
 ) -> Values:
-    """The variance of the residual stream behind every block of an untrained pre-norm GPT, on text (002, 9).
+    """Measure the variance of the residual stream after every block of an untrained pre-norm GPT, on text (002, 9).
 
     Args:
-        seed: Of the weights.
+        seed: The seed of the weights.
         init: One of `INITS`.
         n_layers: N.
         d_model: D.
-        data: The text's section of settings, such as {"name": "shakespeare"}.
-        n_windows: Of the text's beginning, each of the model's length.
+        data: The settings of the text, such as {"name": "shakespeare"}.
+        n_windows: The number of windows, evenly spaced over the training split.
 
     Returns:
-        variance: Rows of how many blocks wrote, from 0, and the variance over all positions and dimensions.
-        first, last: The first and the last of them.
+        variance: Rows of the number of blocks passed, from 0, and the variance over all positions and dimensions.
+        first, last: The first and the last variance.
         growth: last / first.
-        written: (last - first) / N, what a block adds on average.
+        written: (last - first) / N, the mean variance that a block adds.
     """
     prepared = prepare(TextData(**data), CharTokenizerSpec())
     config = ModelConfig(
@@ -74,20 +74,20 @@ def stream_variance(
 
 
 def rows_of(values: Sequence[float]) -> list[list[float]]:
-    """Values behind their numbers, from 0, as figures have them."""
+    """Return values as rows of index, from 0, and value."""
     return [[float(number), value] for number, value in enumerate(values)]
 
 
 @torch.no_grad()
 def scale_outputs(model: nn.Module, factor: float) -> None:
-    """Multiply the matrices that write to the residual stream."""
+    """Multiply the matrices that write to the residual stream by a factor."""
     for path, module in model.named_modules():
         if isinstance(module, nn.Linear) and path.rpartition(".")[2] in OUTPUTS:
             module.weight.mul_(factor)
 
 
 def windows_of(split: Split, n: int, length: int) -> torch.Tensor:
-    """n windows, evenly spaced over a split, [N T]; fewer where it is shorter."""
+    """Return n windows, evenly spaced over a split, [N T]; fewer if it is too short for n."""
     starts = np.unique(np.linspace(0, len(split) - length, n).astype(np.int64))
     return torch.from_numpy(split.windows(starts, length).astype(np.int64))
 
@@ -96,25 +96,25 @@ def windows_of(split: Split, n: int, length: int) -> torch.Tensor:
 
 
 def held_out(run: Run) -> Split:
-    """The held-out split of a run's own data."""
+    """Return the held-out split of a run's own data."""
     assert isinstance(run.config.data, TextData)
     return prepare(run.config.data, run.tokenizer).splits["val"]
 
 
 def without_layer(layer: int) -> list[Edit]:
-    """Edits by which a block adds nothing to the residual stream (002, 12)."""
+    """Return edits that make a block add nothing to the residual stream (002, 12)."""
     return [zero(f"blocks.{layer}.hook_attn_out"), zero(f"blocks.{layer}.hook_mlp_out")]
 
 
 def deleted_layers(run: Run, n_windows: int = 64) -> Values:
-    """The held-out loss without each layer, one at a time (002, 12), in nats a token, over evenly spaced windows.
+    """Measure the held-out loss without each layer, one at a time (002, 12), in nats a token, over spaced windows.
 
     Returns:
-        loss_whole: Without none.
+        loss_whole: The loss of the whole model.
         loss_without: Rows of the layer and the loss without it.
-        increase_layer_N: What the loss rises by without layer N, from 0.
-        least_increase, largest_increase: Over layers.
-        uniform_loss: ln V, of a model that knows nothing.
+        increase_layer_N: The increase of the loss without layer N, from 0.
+        least_increase, largest_increase: The least and the largest increase of any layer.
+        uniform_loss: ln V, the loss of equal probabilities.
     """
     model, split = run.model, held_out(run)
     assert isinstance(model, Decoder)
@@ -137,14 +137,14 @@ def deleted_layers(run: Run, n_windows: int = 64) -> Values:
 
 
 def logit_parts(run: Run, n_texts: int = 48) -> Values:
-    """Each head's and network's mean part of the right token's logit, by `lens.ledger` (002, 12).
+    """Measure each head's and network's mean part of the right token's logit, by `lens.ledger` (002, 12).
 
-    Of the last prediction in evenly spaced held-out windows, before a soft cap.
+    The logit is that of the last prediction in evenly spaced held-out windows, before any soft cap.
 
     Returns:
-        parts: By their places in the model, the mean over texts.
-        by_layer: Of `heads` and `network`, rows of the layer and the sum of their parts in it.
-        logit: The mean logit of the right token, which is their sum.
+        parts: By place in the model, the mean part over texts.
+        by_layer: For `heads` and `network`, rows of the layer and the sum of their parts in it.
+        logit: The mean logit of the right token, which is the sum of all parts.
         heads, networks, embeddings: The sums over all heads, all feed-forward networks, and the rest.
         ledger_error: The largest difference of a ledger's sum from the model's own logit.
     """
@@ -176,5 +176,5 @@ def logit_parts(run: Run, n_texts: int = 48) -> Values:
 def sum_where(
     parts: Mapping[str, float], places: Sequence[tuple[int | None, str]], place: tuple[int, str]
 ) -> float:
-    """The sum of the parts at a place."""
+    """Return the sum of the parts at a place."""
     return sum(value for value, own in zip(parts.values(), places, strict=True) if own == place)

@@ -1,4 +1,4 @@
-"""Measures of what a trained model writes, and of what one word is to it in several places.
+"""Measures of a trained model's generated text, and of one word's vectors in several contexts.
 
 Shapes: L layers, N contexts.
 """
@@ -25,23 +25,23 @@ METHODS: dict[str, Mapping[str, Any]] = {
     "top-k 10": {"top_k": 10},
     "top-p 0.9": {"top_p": 0.9},
 }
-"""Ways of choosing the next token, each with its settings (003; 004, 4.8)."""
-REPEATED = 16  # tokens of a passage that is looked for in the text before it
-DISTINCT = 4  # tokens of the n-grams of which the different ones are counted
+"""Decoding methods and their settings (003; 004, 4.8)."""
+REPEATED = 16  # tokens of a passage that counts as repeated if it occurred before
+DISTINCT = 4  # n of the n-grams for `distinct`
 
 
 def decodings(run: Run, n_prompts: int = 8, prompt_tokens: int = 64, max_new_tokens: int = 200) -> Values:
-    """Continuations of held-out beginnings, by how the next token is chosen (003; 004, 4.8).
+    """Compare decoding methods by their continuations of held-out prompts (003; 004, 4.8).
 
     Returns:
-        repetition: By method, the share of passages of 16 tokens that stand earlier in the same continuation.
-        distinct: By method, different 4-grams of tokens over all 4-grams of all continuations.
-        logprob: By method, the mean log-probability of a token by the model itself, in nats.
-        by_temperature: Of `distinct` and `repetition`, rows of the temperature (0 is greedy) and the number.
-        samples: By method, the continuation of the first beginning.
+        repetition: By method, the share of passages of 16 tokens that occurred before in the same continuation.
+        distinct: By method, the number of different 4-grams of tokens over all 4-grams of all continuations.
+        logprob: By method, the mean log-probability of a token under the model, in nats.
+        by_temperature: For `distinct` and `repetition`, rows of the temperature (0 is greedy) and the number.
+        samples: By method, the continuation of the first prompt.
         repetition_METHOD, distinct_METHOD, logprob_METHOD: The same numbers one by one.
-        greedy_repetition: The repetition of greedy less that of sampling at temperature 1.
-        greedy_logprob: The same of the log-probability.
+        greedy_repetition: The repetition of greedy decoding minus that of sampling at temperature 1.
+        greedy_logprob: The same difference of the log-probability.
     """
     prompts = windows_of(held_out(run), n_prompts, prompt_tokens).tolist()
     by_method = {
@@ -66,7 +66,7 @@ def decodings(run: Run, n_prompts: int = 8, prompt_tokens: int = 64, max_new_tok
 
 
 def rows_of_temperatures(by_method: Mapping[str, float]) -> list[list[float]]:
-    """Of the methods that are temperatures alone, rows of the temperature and the number."""
+    """Return rows of temperature and number, for the methods that set only a temperature."""
     return sorted(
         [settings["temperature"], by_method[name]]
         for name, settings in METHODS.items()
@@ -77,7 +77,7 @@ def rows_of_temperatures(by_method: Mapping[str, float]) -> list[list[float]]:
 def continuations(
     run: Run, prompts: list[list[int]], settings: Mapping[str, Any], max_new_tokens: int
 ) -> list[tuple[list[int], float]]:
-    """The new tokens after each prompt, and their log-probability by the model."""
+    """Return the new tokens after each prompt, and their log-probability under the model."""
     if BEAMS in settings:
         beams = settings[BEAMS]
         found = [search(run, prompt, beams=beams, max_new_tokens=max_new_tokens)[0] for prompt in prompts]
@@ -87,38 +87,38 @@ def continuations(
 
 
 def n_grams(tokens: Sequence[int], n: int) -> list[tuple[int, ...]]:
-    """All stretches of n tokens, in order."""
+    """Return all n-grams of a sequence, in order."""
     return [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
 
 
 def repetition(tokens: Sequence[int], n: int) -> float:
-    """The share of n-grams that stood in the text before; 0 of a text without any."""
+    """Return the share of n-grams that occurred before in the sequence; 0 if it has none."""
     found = n_grams(tokens, n)
     return 1 - len(set(found)) / len(found) if found else 0.0
 
 
 def distinct(texts: Sequence[Sequence[int]], n: int) -> float:
-    """Different n-grams over all n-grams of some texts together (Li et al. 2016); 0 where there are none."""
+    """Return the number of different n-grams over all n-grams of some texts (Li et al. 2016); 0 if there are none."""
     found = [each for text in texts for each in n_grams(text, n)]
     return len(set(found)) / len(found) if found else 0.0
 
 
 def senses(run: Run, word: str, first: Sequence[str], second: Sequence[str]) -> Values:
-    """The cosine of a word's vectors within one of its senses and between the two, by layer (003).
+    """Compare a word's vectors by cosine, within one of its senses and between two senses, by layer (003).
 
-    A decoder reads what stands before a word alone: the contexts tell the sense before it comes.
+    A decoder reads only the tokens before a word, so the contexts must determine the sense before the word.
 
     Args:
         run: A model and its tokeniser.
-        word: What stands in all the texts.
-        first: Texts with the one sense.
+        word: A word that all the texts contain.
+        first: Texts with one sense of the word.
         second: Texts with the other.
 
     Returns:
-        cosines_WORD: `within` one sense and `between` two, rows of how many blocks were passed, from 0, and the mean
-            cosine of two contexts.
-        separation_WORD: within - between behind the last block.
-        similarity_WORD: The mean cosine of any two contexts behind the last block.
+        cosines_WORD: `within` one sense and `between` the two: rows of the number of blocks passed, from 0, and the
+            mean cosine of two contexts.
+        separation_WORD: within - between after the last block.
+        similarity_WORD: The mean cosine of any two contexts after the last block.
     """
     cosines = word_similarity(run, word, [*first, *second]).cosines
     pairs = list(combinations(range(len(first) + len(second)), 2))

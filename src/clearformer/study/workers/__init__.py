@@ -1,1 +1,1 @@
-"""Many runs at once: who computes which, the processes that do, and how far all of it is."""
+"""Many runs at once: claims on runs, worker processes, and their progress."""

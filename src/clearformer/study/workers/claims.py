@@ -1,8 +1,8 @@
-"""Claims of trials: of all processes on all machines that share a folder of studies, one computes a trial.
+"""Claims on trials, so that only one process computes a trial, across all machines that share a folder of studies.
 
-A claim is a file FOLDER/claims/KEY.N with host, process and a token, whose time its holder renews
-(`training.store.lock.Claim`). A claim that was given up, whose process has ended, or that was not renewed for minutes
-is taken over by the file of the next number. Claims that were given up stay, so that numbers never fall.
+A claim is a file FOLDER/claims/KEY.N with host, process id and a token; its holder renews its modification time
+(`training.store.lock.Claim`). If a claim was released, its process has ended, or it was not renewed for minutes,
+another process takes over with a file of the next number. Released claims stay, so that numbers never decrease.
 """
 
 import json
@@ -18,7 +18,7 @@ from clearformer.training.store.lock import GIVEN_UP, Claim, has_ended
 
 
 class TakenError(ClearformerError):
-    """Another process computes a trial."""
+    """Another process computes the trial."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Holder:
 
     Attributes:
         host: Its machine.
-        pid: Its number there.
-        is_alive: Whether it is not known to have ended.
+        pid: Its process id there.
+        is_alive: False if it is known to have ended.
     """
 
     host: str
@@ -41,7 +41,7 @@ class Holder:
 
 @contextmanager
 def claimed(store: Store, key: str) -> Iterator[Claim | None]:
-    """Claim a trial for as long as the block lasts; None where another process has it.
+    """Claim a trial for the duration of the block; yields None if another process holds it.
 
     Raises:
         DiskError: the claim cannot be written.
@@ -62,7 +62,7 @@ def _claim(store: Store, key: str) -> Claim | None:
         except (
             TakenError,
             FileNotFoundError,
-        ):  # or its successor has just removed the file that was looked at
+        ):  # FileNotFoundError: a later holder has just removed the file
             return None
 
 
@@ -71,12 +71,12 @@ def _taken(folder: Path, _: Callable[[], bytes]) -> TakenError:
 
 
 def holders(store: Store) -> dict[str, Holder]:
-    """Who computes which trial now, by the trials' keys."""
+    """Return the processes that compute trials now, by the trials' keys."""
     return {key: holder for key, holder in claims(store).items() if holder.is_alive}
 
 
 def claims(store: Store) -> dict[str, Holder]:
-    """The claims that were not given up, by the trials' keys; also those of processes that have ended."""
+    """Return the claims that were not released, by the trials' keys, including those of processes that have ended."""
     newest: dict[str, int] = {}
     for path in store.claims.glob("*.*"):
         key, _, number = path.name.partition(".")

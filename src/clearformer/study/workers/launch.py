@@ -1,4 +1,4 @@
-"""Running studies: in this process, by worker processes, or on a cluster; then what came out of them."""
+"""Run studies in this process, by worker processes, or on a cluster; then write their results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -31,11 +31,11 @@ from clearformer.study.workers.work import work
 def jobs_of(
     chosen: Sequence[Study], scale: float = 1.0, seeds: int | None = None, device: str | None = None
 ) -> list[Job]:
-    """The trials of some studies, all arms of the first seed first; each once, with the measures of all that share it.
+    """Return the trials of some studies, ordered by seed; a trial that studies share is listed once with all measures.
 
     Raises:
         UserError: the scale or the number of seeds is out of range.
-        ConfigError: an arm's settings are none.
+        ConfigError: an arm's settings are invalid.
     """
     found: dict[str, Job] = {}
     for study in chosen:
@@ -55,7 +55,7 @@ def run_study(
     folder: str | PathLike[str] | None = None,
     quiet: bool = False,
 ) -> Outcome:
-    """Run a study: `clearformer study run` in Python; what was measured before is kept, what was ended goes on.
+    """Run a study, as `clearformer study run` does: finished runs are reused, interrupted ones resumed.
 
         outcome = cf.run_study("depth", scale=0.05)
         outcome = cf.run_study(cf.sweep("quick", {"model.position": ["rope", "alibi"]}, seeds=range(1, 4)))
@@ -63,21 +63,21 @@ def run_study(
 
     Args:
         study: A study, or the name of one.
-        scale: Of the steps of every training, up to 1; below 1 no published number is judged.
-        seeds: How many, in place of the study's own number.
-        jobs: How many processes. One is this process. Several find the study by its name: it is one of the
-            lectures', or has no functions of its own, as a sweep has none.
-        device: Where it trains, in place of what its settings say.
-        folder: Where studies are kept; `studies/` or $CLEARFORMER_STUDIES, where not given.
-        quiet: Whether no progress is printed.
+        scale: The fraction of every training's steps to run, up to 1; below 1 no published number is judged.
+        seeds: The number of seeds, in place of the study's own.
+        jobs: The number of processes; 1 is this process. Several must find the study by its name, so it has to be one
+            of the lectures', or have no functions of its own (a sweep has none).
+        device: The device to train on, in place of the one in the settings.
+        folder: The folder of studies; default $CLEARFORMER_STUDIES, or else `studies/`.
+        quiet: Whether to print no progress.
 
     Returns:
-        Its measurements and verdicts, and why runs failed; result.json and report.html are in FOLDER/NAME.
+        The measurements, the verdicts, and why runs failed; result.json and report.html are in FOLDER/NAME.
 
     Raises:
-        UserError: there is no such study, or a number is out of its range.
-        ConfigError: an arm's settings are none.
-        Interrupted: a signal came; everything so far is kept, and the same call goes on.
+        UserError: there is no such study, or a number is out of range.
+        ConfigError: an arm's settings are invalid.
+        Interrupted: a signal came; everything so far is kept, and the same call resumes.
     """
     check_jobs(jobs)
     store = Store(studies_folder() if folder is None else user_path(folder))
@@ -121,11 +121,11 @@ def run_by_workers(
 
     Args:
         chosen: The studies, which workers find by the names in `selection`.
-        selection: What is run.
-        n_workers: How many at once.
-        watch: Shows how far they are.
-        slurm: Options of sbatch, where a Slurm cluster computes.
-        start: Begins the worker of a place, in place of a Python of its own.
+        selection: The options of the workers' command line.
+        n_workers: The number of workers at once.
+        watch: Shows the progress.
+        slurm: Options of sbatch, to run on a Slurm cluster.
+        start: Starts the worker with a given index; by default in a new Python process.
 
     Raises:
         Interrupted: a signal came; the workers have ended, and everything so far is kept.
@@ -147,7 +147,7 @@ def run_by_workers(
 
 
 def prepared(chosen: Sequence[Study], selection: Selection, store: Store) -> list[Job]:
-    """The jobs of studies; those that failed before are tried again."""
+    """Return the jobs of studies, and forget earlier failures, so that those jobs are tried again."""
     check_folder(selection.folder)
     jobs = jobs_of(chosen, selection.scale, selection.seeds, selection.device)
     with disk_errors(store.folder):
@@ -158,7 +158,7 @@ def prepared(chosen: Sequence[Study], selection: Selection, store: Store) -> lis
 
 
 def outcomes(chosen: Sequence[Study], selection: Selection, store: Store) -> list[Outcome]:
-    """All that was measured of some studies, and written to their folders."""
+    """Collect the results of some studies and write their reports to their folders."""
     found = [outcome(study, store, selection.scale, selection.seeds) for study in chosen]
     for each in found:
         write_study(each, store.folder)
@@ -166,6 +166,6 @@ def outcomes(chosen: Sequence[Study], selection: Selection, store: Store) -> lis
 
 
 def check_folder(folder: Path) -> None:
-    """Raise UserError where studies cannot be kept in a folder, for it is none."""
+    """Raise UserError if a path exists that is not a folder."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"folder: {folder} is no folder")

@@ -1,4 +1,4 @@
-"""Worker processes on this machine: begun, replaced when they die, ended with the command that began them."""
+"""Worker processes on this machine: started, replaced when they die, and ended with the command that started them."""
 
 import os
 import signal
@@ -25,8 +25,8 @@ from clearformer.training.processes.interrupts import Interrupts
 
 PACKAGE = Path(__file__).parents[2]
 LOOK_SECONDS = 0.5
-MOST_DEATHS = 5  # of workers with one trial, or in a row before any has begun one
-ENDING_SECONDS = 120.0  # for a step of training and its checkpoint
+MOST_DEATHS = 5  # of workers on the same trial, or in a row without a trial
+ENDING_SECONDS = 120.0  # time for a training step and its checkpoint
 
 
 class WorkersError(ClearformerError):
@@ -35,15 +35,15 @@ class WorkersError(ClearformerError):
 
 @dataclass(frozen=True)
 class Selection:
-    """The studies that workers run, as their command line says it.
+    """The studies that workers run, with the options of their command line.
 
     Attributes:
-        names: Of the studies.
-        folder: Of the studies.
-        scale: Of their steps.
-        seeds: How many, in place of their own number.
-        device: Where they train, in place of what their settings say.
-        imports: Python files that are run first.
+        names: The names of the studies.
+        folder: The folder of studies.
+        scale: The fraction of the training steps to run.
+        seeds: The number of seeds, in place of the studies' own.
+        device: The device to train on, in place of the one in the settings.
+        imports: Python files to run first.
     """
 
     names: tuple[str, ...]
@@ -54,7 +54,7 @@ class Selection:
     imports: tuple[Path, ...] = ()
 
     def command(self, *options: str) -> list[str]:
-        """The command line of a worker."""
+        """Return the command line of a worker."""
         words = [sys.executable, "-m", "clearformer", "study", "work", *self.names]
         words += ["--folder", str(self.folder.absolute()), "--scale", repr(self.scale)]
         words += [] if self.seeds is None else ["--seeds", str(self.seeds)]
@@ -65,7 +65,7 @@ class Selection:
 
 
 class Process(Protocol):
-    """The part of `subprocess.Popen` that is used."""
+    """The part of the `subprocess.Popen` interface that is used here."""
 
     pid: int
 
@@ -76,23 +76,23 @@ class Process(Protocol):
 
 
 class Workers(ABC):
-    """Those who compute, wherever they do."""
+    """The processes that compute trials, on this machine or on a cluster."""
 
     @abstractmethod
     def look_after(self, standings: Sequence[Standing]) -> None:
-        """Begin those that are needed; raise WorkersError where they cannot go on."""
+        """Start the workers that are needed; raise WorkersError if they cannot go on."""
 
     @abstractmethod
     def end(self, number: int) -> None:
-        """End them by a signal, with everything kept."""
+        """End the workers after a signal; they save their state first."""
 
     @abstractmethod
     def kill(self) -> None:
-        """Leave none of them."""
+        """Kill the workers that are still alive."""
 
 
 def supervise(workers: Workers, watch: Watch) -> None:
-    """Look after workers and show how far they are until every job is done or has failed.
+    """Supervise workers and show their progress until every job is done or has failed.
 
     Raises:
         Interrupted: SIGINT, SIGTERM or SIGHUP came; the workers have ended, and everything is kept.
@@ -116,18 +116,18 @@ def is_over(standings: Sequence[Standing]) -> bool:
 
 
 class LocalWorkers(Workers):
-    """Processes of this machine.
+    """Worker processes on this machine.
 
-    One that is killed is replaced, and its trial goes on; the trial of which workers died again and again has failed.
+    A worker that is killed is replaced, and its trial resumed; after several deaths of its workers, a trial fails.
     """
 
     def __init__(self, start: Callable[[int], Process], jobs: int, store: Store) -> None:
-        """Workers that are not begun yet.
+        """Prepare the workers without starting any.
 
         Args:
-            start: Begins the worker of a place, 0 and on.
-            jobs: How many at once.
-            store: Where they claim trials.
+            start: Starts the worker with a given index, counted from 0.
+            jobs: The number of workers at once.
+            store: The store in which they claim trials.
         """
         self.start, self.jobs, self.store = start, jobs, store
         self.processes: dict[int, Process] = {}
@@ -149,7 +149,7 @@ class LocalWorkers(Workers):
                 self.processes[place] = self.start(place)
 
     def _account(self, process: Process, status: int, left: Sequence[Standing]) -> None:
-        """Note the end of a worker."""
+        """Record the end of a worker; raise WorkersError if it failed for a reason that affects all."""
         if status == 0:
             return
         if status > 0:
@@ -178,7 +178,7 @@ class LocalWorkers(Workers):
                 process.wait(max(0.0, deadline - time.monotonic()))
 
     def kill(self) -> None:
-        deadline = time.monotonic() + 5.0  # those that have nothing left to do end by themselves
+        deadline = time.monotonic() + 5.0  # workers with nothing left to do end by themselves
         for process in self.processes.values():
             while process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.02)
@@ -195,13 +195,13 @@ class LocalWorkers(Workers):
 
 
 class Worker(subprocess.Popen[bytes]):
-    """A worker, with what it says in a file."""
+    """A worker process, with a file that collects its output."""
 
     messages: IO[bytes]
 
 
 def told_by(process: Process) -> str:
-    """The last line that a worker said."""
+    """Return the last line of a worker's output."""
     if not isinstance(process, Worker):
         return "it said nothing"
     process.messages.seek(0)
@@ -210,17 +210,17 @@ def told_by(process: Process) -> str:
 
 
 def local_start(selection: Selection, jobs: int) -> Callable[[int], Process]:
-    """Begins workers by their command line, each with its share of the cores and, where there are several, its GPU."""
+    """Return a function that starts workers, each with its share of the cores and, if there are several GPUs, one."""
 
     def start(place: int) -> Process:
-        messages = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the worker)
+        messages = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the worker lives)
         worker = Worker(
             selection.command("--parent", str(os.getpid())),
             env=os.environ | surroundings(place, jobs, selection.device),
             stdin=subprocess.DEVNULL,
             stdout=messages,
             stderr=messages,
-            start_new_session=True,  # Ctrl-C is for the command that began it, which passes it on once
+            start_new_session=True,  # Ctrl-C goes to the parent command alone, which passes it on once
         )
         worker.messages = messages
         return worker
@@ -229,7 +229,7 @@ def local_start(selection: Selection, jobs: int) -> Callable[[int], Process]:
 
 
 def surroundings(place: int, jobs: int, device: str | None) -> dict[str, str]:
-    """The variables that a worker's environment has besides: where the package is, its threads, its GPU."""
+    """Return the variables to add to a worker's environment: the package's path, the number of threads, the GPU."""
     package = str(PACKAGE.parent)
     paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     found = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
@@ -241,7 +241,7 @@ def surroundings(place: int, jobs: int, device: str | None) -> dict[str, str]:
 
 
 def visible_gpus() -> list[str]:
-    """The names of NVIDIA's GPUs where there are several."""
+    """Return the names of the NVIDIA GPUs if there are several; else none."""
     n_gpus = torch.cuda.device_count()
     if n_gpus < 2:
         return []
@@ -250,6 +250,6 @@ def visible_gpus() -> list[str]:
 
 
 def check_jobs(jobs: int) -> None:
-    """Raise UserError where a number of workers is none."""
+    """Raise UserError if the number of workers is below 1."""
     if jobs < 1:
         raise UserError(f"jobs: 1 or more; got {jobs}")

@@ -1,7 +1,7 @@
-"""How far the runs of studies are, read from their folder alone, so that every machine that shares it sees the same.
+"""The progress of studies, read from their folder alone, so that every machine that shares it sees the same.
 
-The table on standard error says what runs (by whom, at which step, its loss), what waits, and when all of it ends.
-Where standard error is no terminal, a line is written for each run that begins, is done or fails.
+A table on standard error shows the runs under way (worker, step, loss), those that wait, and the estimated end. If
+standard error is no terminal, one line is written for each run that starts, finishes or fails.
 """
 
 import json
@@ -29,8 +29,8 @@ from clearformer.training.planning.run_plan import expected_classes, expected_vo
 from clearformer.training.reporting.console import clock
 from clearformer.training.store.folder import RunFolder
 
-TAIL = 4096  # bytes of a metrics.jsonl, in which its last line stands
-PROBE_SECONDS = 1.0  # of work that a probe is taken for, at the nominal rate
+TAIL = 4096  # bytes at the end of metrics.jsonl that contain its last line
+PROBE_SECONDS = 1.0  # assumed duration of a probe, at the nominal rate
 NOMINAL = Rate("nominal", "float32", 2e10, "measured", 1.0)
 WAITING_SHOWN, FAILED_SHOWN = 4, 6  # rows of the table
 
@@ -51,14 +51,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a job is.
+    """The progress of a job.
 
     Attributes:
         job: The job.
         state: `done`, `failed`, `running`, or `waiting`.
-        worker: Who computes it.
-        step: The last step that its metrics tell, of a training.
-        steps: How many it has.
+        worker: The host and process that compute it.
+        step: The last step in the metrics of a training.
+        steps: The number of steps it will take.
         loss: The last training loss.
         problem: Why it failed.
     """
@@ -79,14 +79,14 @@ class Standing:
 
 
 class Progress:
-    """How far some jobs are; what was done once is not read again."""
+    """The progress of some jobs; a job that is done is not read again."""
 
     def __init__(self, jobs: Sequence[Job], store: Store) -> None:
         self._jobs, self._store = list(jobs), store
         self._done: dict[int, Standing] = {}
 
     def standings(self) -> list[Standing]:
-        """Of every job, in their order."""
+        """Return the progress of every job, in order."""
         held = holders(self._store)
         return [self._standing(i, job, held) for i, job in enumerate(self._jobs)]
 
@@ -101,7 +101,7 @@ class Progress:
             return Standing(job, "failed", problem=problem)
         try:
             key = trial.key
-        except ClearformerError:  # its worker will say so
+        except ClearformerError:  # its worker will report it
             return Standing(job, "waiting")
         state: State = "running" if key in held else "waiting"
         worker = str(held.get(key, ""))
@@ -114,7 +114,7 @@ class Progress:
 
 
 def last_metrics(file: Path) -> dict[str, Any]:
-    """The last whole line of a metrics.jsonl; empty where there is none."""
+    """Return the last complete line of a metrics.jsonl; empty if there is none."""
     try:
         with file.open("rb") as opened:
             opened.seek(max(0, file.stat().st_size - TAIL))
@@ -125,7 +125,7 @@ def last_metrics(file: Path) -> dict[str, Any]:
 
 
 def work_of(trial: Trial) -> float:
-    """The seconds that a trial would take at the nominal rate: trials are compared by it."""
+    """Return the seconds that a trial would take at the nominal rate, to weigh trials against each other."""
     if trial.config is None:
         return PROBE_SECONDS
     seconds = estimated_seconds(trial, NOMINAL)
@@ -133,7 +133,7 @@ def work_of(trial: Trial) -> float:
 
 
 def estimated_seconds(trial: Trial, rate: Rate) -> float | None:
-    """The seconds that a training takes at a rate; None of a probe, and where nobody can tell."""
+    """Estimate the seconds that a training takes at a rate; None for a probe, or if they cannot be estimated."""
     if trial.config is None:
         return None
     run = trial.config
@@ -145,7 +145,7 @@ def estimated_seconds(trial: Trial, rate: Rate) -> float | None:
 
 
 class Watch:
-    """Shows how far jobs are; the base of those that do, which shows nothing."""
+    """The base of classes that show the progress of jobs; it shows nothing itself."""
 
     def __init__(self, jobs: Sequence[Job], store: Store) -> None:
         self.progress = Progress(jobs, store)
@@ -159,7 +159,7 @@ class Watch:
         self.update()
 
     def update(self) -> list[Standing]:
-        """Look anew; returns how far every job is."""
+        """Read and show the progress of every job; returns it."""
         standings = self.progress.standings()
         if self._began is None:
             self._began = time.monotonic(), self.left(standings)
@@ -167,14 +167,14 @@ class Watch:
         return standings
 
     def show(self, standings: list[Standing]) -> None:
-        """Show it."""
+        """Show the progress."""
 
     def left(self, standings: list[Standing]) -> float:
-        """The work that is left."""
+        """Return the work that is left, in seconds at the nominal rate."""
         return sum((1 - each.fraction_done) * self._work(i) for i, each in enumerate(standings))
 
     def seconds_left(self, standings: list[Standing]) -> float | None:
-        """How long all of it still takes, as fast as it went until now; None as long as nothing came of it."""
+        """Extrapolate the seconds left from the speed so far; None until some work is done."""
         assert self._began is not None
         then, left_then = self._began
         left = self.left(standings)
@@ -184,7 +184,7 @@ class Watch:
 
 
 def summary(standings: Sequence[Standing]) -> str:
-    """`3 of 12 runs done, 2 running, 7 waiting`."""
+    """Return a line such as `3 of 12 runs done, 2 running, 7 waiting`."""
     n = Counter(each.state for each in standings)
     parts = [f"{n['done']} of {count(len(standings), 'run')} done"]
     parts += [f"{n[state]} {state}" for state in ("running", "waiting", "failed") if n[state]]
@@ -192,7 +192,7 @@ def summary(standings: Sequence[Standing]) -> str:
 
 
 class LinesWatch(Watch):
-    """A line for each run that begins, is done or fails."""
+    """Prints a line for each run that starts, finishes or fails."""
 
     def __init__(self, jobs: Sequence[Job], store: Store) -> None:
         super().__init__(jobs, store)
@@ -209,7 +209,7 @@ class LinesWatch(Watch):
             self.say(summary(standings))
 
     def line(self, each: Standing, standings: list[Standing]) -> str:
-        """The line of a job whose state has changed."""
+        """Return the line of a job whose state has changed."""
         told = f"{each.job.name}: "
         if each.state == "running":
             return f"{told}begun by {each.worker}" if each.worker else f"{told}begun"
@@ -226,7 +226,7 @@ class LinesWatch(Watch):
 
 
 class TableWatch(Watch):
-    """A table that is drawn anew in its place."""
+    """Shows a table that is updated in place."""
 
     def __init__(self, jobs: Sequence[Job], store: Store) -> None:
         super().__init__(jobs, store)
@@ -244,7 +244,7 @@ class TableWatch(Watch):
         self.live.update(self.table(standings), refresh=True)
 
     def table(self, standings: list[Standing]) -> Table:
-        """The runs under way, those that failed and wait, and when all of it ends."""
+        """Return the table: runs under way, failed and waiting, with the estimated end as its caption."""
         table = Table(box=None, pad_edge=False, caption=self.caption(standings), caption_justify="left")
         for head in ("run", "by", "step", "loss"):
             table.add_column(
@@ -265,7 +265,7 @@ class TableWatch(Watch):
         return table
 
     def caption(self, standings: list[Standing]) -> str:
-        """How many are done, and when all are."""
+        """Return how many runs are done, and when all are expected to be."""
         left = self.seconds_left(standings)
         if not left or left < 1:
             return summary(standings)
@@ -274,17 +274,17 @@ class TableWatch(Watch):
 
 
 def steps(standing: Standing) -> str:
-    """`1,200 of 10,000`."""
+    """Return the steps as `1,200 of 10,000`; empty for a probe."""
     if standing.job.trial.config is None:
         return ""
     return f"{standing.step:,} of {standing.steps:,}" if standing.steps else f"{standing.step:,}"
 
 
 def loss(standing: Standing) -> str:
-    """The last training loss."""
+    """Return the last training loss as text; empty if there is none."""
     return "" if standing.loss is None else f"{standing.loss:.4f}"
 
 
 def watch_here(jobs: Sequence[Job], store: Store) -> Watch:
-    """A table where standard error is a terminal, and else lines."""
+    """Return a table if standard error is a terminal, else lines."""
     return (TableWatch if sys.stderr.isatty() else LinesWatch)(jobs, store)

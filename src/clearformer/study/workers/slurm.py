@@ -1,7 +1,7 @@
-"""Workers on a Slurm cluster: one job array, each of whose tasks is a worker's command line.
+"""Workers on a Slurm cluster: a job array in which each task runs a worker's command line.
 
-The script is handed to `sbatch` as text, and nothing is pickled. (`submitit`, which others use for this, hands every
-function on as a pickle.) The folder of studies, and what the settings name, must be on a disk that the nodes share.
+The script is passed to `sbatch` as text, and nothing is pickled (`submitit`, a common alternative, passes functions as
+pickles). The folder of studies and the files that the settings name must be on a disk that the nodes share.
 """
 
 import os
@@ -18,17 +18,17 @@ from clearformer.study.workers.pool import Selection, Workers, WorkersError, sur
 from clearformer.study.workers.progress import Standing
 from clearformer.training.processes.interrupts import HANGUP
 
-WARNING_SECONDS = 120  # before its time is over, in which a training's step is finished and saved
+WARNING_SECONDS = 120  # before a job's time limit: time to finish a training step and save it
 LOOK_SECONDS = 15.0  # between questions to the scheduler
 OWN = ("array", "output", "error", "signal", "job-name", "wrap", "parsable")
 NAME = re.compile(r"[a-z][a-z-]*")
 
 
 def slurm_options(text: str) -> dict[str, str]:
-    """`partition=gpu,time=60` by name and value, as sbatch's long options have them; a bare name is a switch.
+    """Parse `partition=gpu,time=60` into long options of sbatch by name; a bare name is a switch.
 
     Raises:
-        UserError: it is none, or one that is set here.
+        UserError: a name is no option, or is one that clearformer sets itself.
     """
     options = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -46,7 +46,7 @@ def slurm_options(text: str) -> dict[str, str]:
 
 
 def script(selection: Selection, options: Mapping[str, str], jobs: int) -> str:
-    """The text for sbatch: an array of workers."""
+    """Return the script for sbatch: an array of workers."""
     logs = selection.folder.absolute() / "logs"
     own = {
         "job-name": "clearformer-study",
@@ -65,7 +65,7 @@ def script(selection: Selection, options: Mapping[str, str], jobs: int) -> str:
             f"cd {shlex.quote(str(Path.cwd()))}",
             f"export PYTHONPATH={shlex.quote(package)}",
             'export OMP_NUM_THREADS="${SLURM_CPUS_PER_TASK:-1}"',
-            f"exec {shlex.join(selection.command())}",  # so that the signal reaches it
+            f"exec {shlex.join(selection.command())}",  # exec, so that the signal reaches the worker
             "",
         ]
     )
@@ -75,12 +75,12 @@ class SlurmWorkers(Workers):
     """Workers of one job array."""
 
     def __init__(self, selection: Selection, options: Mapping[str, str], jobs: int) -> None:
-        """Workers that are not handed over yet.
+        """Prepare the workers without submitting them.
 
         Args:
-            selection: What they run.
-            options: Of sbatch.
-            jobs: How many.
+            selection: The options of their command line.
+            options: Options of sbatch.
+            jobs: The number of workers.
         """
         self.selection, self.options, self.jobs = selection, options, jobs
         self.job: str | None = None
@@ -101,19 +101,19 @@ class SlurmWorkers(Workers):
                 )
 
     def end(self, number: int) -> None:
-        """Cancel the array; of a closed terminal it goes on."""
+        """Cancel the array, unless the terminal was closed: then it continues."""
         if self.job is not None and number != HANGUP:
             run("scancel", self.job)
 
     def kill(self) -> None:
-        """Nothing: a worker that finds nothing left ends by itself."""
+        """Do nothing: a worker with nothing left to do ends by itself."""
 
 
 def submitted(text: str) -> str:
-    """Hand a script to sbatch; returns the job's number.
+    """Submit a script to sbatch; returns the job's id.
 
     Raises:
-        WorkersError: it is not taken.
+        WorkersError: it is rejected.
     """
     answer = run("sbatch", "--parsable", input_text=text)
     number = answer.strip().splitlines()[-1].partition(";")[0] if answer.strip() else ""
@@ -123,18 +123,18 @@ def submitted(text: str) -> str:
 
 
 def is_queued(job: str) -> bool:
-    """Whether some of a job is still to run or runs; also where the scheduler does not answer."""
+    """Whether any task of a job is queued or running; also true if the scheduler does not answer."""
     try:
         return bool(run("squeue", "--noheader", "--jobs", job).strip())
     except WorkersError as error:
-        return "invalid job id" not in str(error).lower()  # which it says of one that ended a while ago
+        return "invalid job id" not in str(error).lower()  # the answer for a job that ended a while ago
 
 
 def run(*command: str, input_text: str = "") -> str:
-    """The answer of one of Slurm's commands.
+    """Run one of Slurm's commands; returns its output.
 
     Raises:
-        WorkersError: it is not there, or fails.
+        WorkersError: the command does not exist, or fails.
     """
     try:
         done = subprocess.run(command, input=input_text, capture_output=True, text=True, env=os.environ)

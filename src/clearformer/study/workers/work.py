@@ -1,4 +1,4 @@
-"""One worker: it computes trials that nobody else computes until all are done or have failed."""
+"""One worker: it claims and computes trials until all are done or have failed."""
 
 import os
 import signal
@@ -19,21 +19,21 @@ from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.lock import Claim
 
-POLL_SECONDS = 1.0  # between looks at what others compute
+POLL_SECONDS = 1.0  # between checks of what other workers compute
 
 
 def work(
     wanted: Sequence[Trial], store: Store, on_settled: Callable[[Trial], object] = lambda _: None
 ) -> None:
-    """Compute trials until each is done or has failed, be it here or by another process.
+    """Compute trials until each is done or has failed, here or in another process.
 
     Args:
-        wanted: The trials, those to begin with first.
-        store: Where they are kept.
-        on_settled: Called after each that was computed here.
+        wanted: The trials, in the order in which to try them.
+        store: The store of claims and results.
+        on_settled: Called after each trial that was settled here.
 
     Raises:
-        Interrupted: a signal came; a training goes on the next time.
+        Interrupted: a signal came; the next call resumes the training.
         DiskError: claims or results cannot be written.
     """
     left = list(wanted)
@@ -48,12 +48,12 @@ def work(
 
 
 def is_settled(trial: Trial, store: Store) -> bool:
-    """Whether a trial is done, or has failed since it was last asked for."""
+    """Whether a trial is done, or has failed since the study was last started."""
     return store.failure(trial) is not None or store.is_done(trial)
 
 
 def take(trial: Trial, store: Store) -> bool:
-    """Compute a trial where nobody else does; returns whether it was settled here.
+    """Compute a trial unless another process does; returns whether it was settled here.
 
     Raises:
         Interrupted: a signal came.
@@ -68,28 +68,28 @@ def take(trial: Trial, store: Store) -> bool:
     with claimed(store, key) as claim:
         if claim is None:
             return False
-        # Whoever held the claim until now may have settled it after the look above.
+        # The previous holder of the claim may have settled it after the check above.
         return is_settled(trial, store) or attempt(trial, store, claim)
 
 
 def attempt(trial: Trial, store: Store, claim: Claim) -> bool:
-    """Compute a trial that is claimed, and keep what came out or why nothing did; returns whether it is settled."""
+    """Compute a claimed trial and store its result or its failure; returns whether it is settled."""
     try:
         compute(trial, store, WhileHeld(claim))
     except Interrupted:
         raise
-    except (RunInUseError, TakenError):  # a process that was thought dead goes on with it
+    except (RunInUseError, TakenError):  # a process presumed dead is still computing it
         return False
     except ClearformerError as error:
         store.write_failure(trial, str(error))
-    except Exception as error:  # one run's defect, in a measure of the user's say, does not end the others
+    except Exception as error:  # a bug in one run, such as in a user's measure, must not stop the others
         told = shortened(f"{type(error).__name__}: {error}", 300)
         store.write_failure(trial, told, traceback.format_exc())
     return True
 
 
 class WhileHeld(Reporter):
-    """Ends a training whose claim another process has taken over."""
+    """Ends a training once another process has taken over its claim."""
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim
@@ -100,10 +100,10 @@ class WhileHeld(Reporter):
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the block with claims given up.
+    """Let SIGINT and SIGTERM end the block in order, so that claims are released.
 
     Raises:
-        Interrupted: one came, outside of a training, which keeps its state by itself.
+        Interrupted: a signal came outside of a training (a training handles signals itself).
     """
     received = signal.SIGINT
 
@@ -122,7 +122,7 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Let this process end as by SIGTERM once the process that started it, by its number, has gone."""
+    """Send this process SIGTERM once its parent process, with the id `parent`, has gone."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -1,8 +1,8 @@
 """Byte pair encoding on bytes (lecture 000, section 7; lecture 001, "Tokenisation"; lecture 004, section 4.1).
 
-A text is cut into *pre-tokens* (a word with the space before it, a number, a run of signs), each pre-token into
-its bytes, and the bytes are joined by the learned merges, the earliest learned first. The pieces of a pre-token
-that no merge joins any more are its tokens. Sennrich et al. 2016; on bytes: Radford et al. 2019 (GPT-2).
+A text is cut into *pre-tokens* (a word with the space before it, a number, a run of signs) and each pre-token into its
+bytes. The learned merges join the bytes, the earliest learned first, and the pieces that no merge joins any more are
+the tokens. Sennrich et al. 2016; on bytes: Radford et al. 2019 (GPT-2).
 """
 
 import json
@@ -21,16 +21,16 @@ from clearformer.text.tokenizer import MOST_TOKENS, Merge, wanted_specials
 
 N_BYTES = 256
 Digits = Literal["joined", "single"]
-MIN_PAIR_COUNT = 2  # joining a pair that occurs once would shorten nothing but that one place
+MIN_PAIR_COUNT = 2  # joining a pair that occurs once would shorten the corpus by one token
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
 class BPETokenizer(BackendTokenizer):
-    """Byte-level BPE with GPT-2's pre-tokens; the `tokenizers` library does the work.
+    """Byte-level BPE with GPT-2's pre-tokens, run by the `tokenizers` library.
 
-    Tokens and merges are spelled as in GPT-2's files, one visible character a byte ("Ġthe" is " the"). With
-    `lowercase`, every text is put in lower case first, and comes back so. With digits "single", each digit is a
-    pre-token of its own, without the space before it: a number is then spelled, whichever numbers were learned from.
+    Tokens and merges are spelled as in GPT-2's files, one visible character per byte ("Ġthe" is " the"). With
+    `lowercase`, every text is first put in lower case, and decoded so. With digits "single", each digit is a pre-token
+    of its own, without the space before it, so that every number is spelled digit by digit.
 
     Raises:
         TokenizerError: one of the 256 bytes is not a token, or a token or merge is not made of them.
@@ -67,9 +67,9 @@ class BPETokenizer(BackendTokenizer):
 class BPETokenizerSpec(Spec):
     """Byte-level BPE whose merges are learned from the corpus.
 
-    `vocab_size` counts the 256 bytes, the merges and the special tokens. A small corpus gives fewer: learning
-    stops where no pair of tokens occurs twice any more (see the tokeniser's own `vocab_size`). `digits="single"` makes
-    every digit a token, which suits what is learned by copying and counting: numbers, dates, amounts.
+    `vocab_size` counts the 256 bytes, the merges and the special tokens. A small corpus gives fewer: learning stops
+    when no pair of tokens occurs twice any more (see the tokeniser's own `vocab_size`). `digits="single"` makes every
+    digit a token, which suits data that models learn by copying and counting: numbers, dates, amounts.
     """
 
     needs_corpus: ClassVar[bool] = True
@@ -94,14 +94,14 @@ class BPETokenizerSpec(Spec):
         )
 
     def train(self, texts: Iterable[str], specials: Sequence[str] = ()) -> BPETokenizer:
-        """Learns the merges: again and again, the most frequent pair of neighbours becomes a token.
+        """Learn the merges: again and again, the most frequent pair of neighbours becomes a token.
 
-        The same texts give the same tokeniser. Each text is read once; what is kept is the count of every
-        distinct pre-token.
+        The same texts give the same tokeniser. Each text is read once; only the counts of the distinct pre-tokens are
+        kept.
 
         Raises:
-            TokenizerError: the texts hold no character, or half of a surrogate pair; or `vocab_size` leaves no
-                room for the special tokens.
+            TokenizerError: the texts are empty, or have half of a surrogate pair; or `vocab_size` leaves no room for
+                the special tokens.
         """
         specials = wanted_specials(specials, bos=self.bos, eos=self.eos)
         if self.vocab_size < N_BYTES + len(specials):
@@ -125,10 +125,10 @@ class BPETokenizerSpec(Spec):
 
 
 def merge_steps(tokenizer: BPETokenizer, text: str) -> Iterator[list[tuple[int, ...]]]:
-    """How each pre-token of a text becomes tokens, one merge after the other.
+    """Show how each pre-token of a text becomes tokens, merge by merge.
 
-    Yields, for each pre-token, the rows of ids it goes through: first one id a byte, last the ids that
-    `tokenizer.encode` gives. Between two rows stands one merge: the earliest learned that applies, and the
+    Yields for each pre-token a list of rows of ids: the first has one id per byte, and the last is the result of
+    `tokenizer.encode`. Each row differs from the one before it by one merge: the earliest learned that applies, at the
     leftmost of its places.
     """
     rank = {pair: i for i, pair in enumerate(tokenizer.merges)}
@@ -139,9 +139,9 @@ def merge_steps(tokenizer: BPETokenizer, text: str) -> Iterator[list[tuple[int, 
 
 
 def merges_to(tokenizer: BPETokenizer, token: int) -> Iterator[tuple[int | None, tuple[int, ...]]]:
-    """How a token comes to be from its bytes: the ids after each merge, and the merge's number.
+    """Yield the merges that form a token from its bytes: each merge's rank, and the ids after it.
 
-    The first are its bytes, of no merge.
+    First come the bytes, with None for the merge.
     """
     rank = {pair: i for i, pair in enumerate(tokenizer.merges)}
     token_id = {spelling: i for i, spelling in enumerate(tokenizer.spellings)}

@@ -1,4 +1,4 @@
-"""One token a byte of UTF-8, and GPT-2's spelling of bytes as printable characters."""
+"""One token per byte of UTF-8, and GPT-2's spelling of bytes as printable characters."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
@@ -20,13 +20,13 @@ def _byte_spellings() -> list[str]:
 
 
 BYTE_SPELLINGS = _byte_spellings()
-"""A visible character for each byte, as GPT-2's files spell them: itself where it is printable, "Ġ" for a space."""
+"""A visible character for each byte, as in GPT-2's files: itself if it is printable, "Ġ" for a space."""
 
 BYTE_BY_SPELLING = {spelling: byte for byte, spelling in enumerate(BYTE_SPELLINGS)}
 
 
 def spelled_bytes(spelling: str) -> bytes:
-    """The bytes that a token spelled with `BYTE_SPELLINGS` stands for."""
+    """Return the bytes of a token spelled with `BYTE_SPELLINGS`."""
     return bytes([BYTE_BY_SPELLING[character] for character in spelling])
 
 
@@ -39,9 +39,9 @@ BYTES_ALONE: dict[str, Any] = {
 
 
 class ByteTokenizer(OwnTokenizer):
-    """One token for each of the 256 bytes, whose id is its value: any text, and nothing to train.
+    """One token for each of the 256 bytes, whose id is its value; covers any text and needs no training.
 
-    To the `tokenizers` library it is byte-level BPE without a single merge.
+    In the `tokenizers` library it is byte-level BPE without merges.
     """
 
     kind: ClassVar[str] = "byte"
@@ -73,5 +73,5 @@ class ByteTokenizerSpec(Spec):
     eos: bool = False
 
     def train(self, texts: Iterable[str] = (), specials: Sequence[str] = ()) -> ByteTokenizer:
-        """The tokeniser; no text is read."""
+        """Return the tokeniser; no text is read."""
         return ByteTokenizer(wanted_specials(specials, bos=self.bos, eos=self.eos))

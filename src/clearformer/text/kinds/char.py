@@ -1,4 +1,4 @@
-"""One token a character (lecture 000, section 2.1; lecture 001, "Tokenisation")."""
+"""One token per character (lecture 000, section 2.1; lecture 001, "Tokenisation")."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
@@ -21,10 +21,10 @@ N_CODE_POINTS = 0x110000
 class CharTokenizer(OwnTokenizer):
     """One token for each character of a given set, in the order given.
 
-    To the `tokenizers` library it is BPE on characters without a single merge.
+    In the `tokenizers` library it is BPE on characters without merges.
 
     Raises:
-        TokenizerError: no characters, one twice, or something that is not one character.
+        TokenizerError: there are no characters, one occurs twice, or an element is not one character.
     """
 
     kind: ClassVar[str] = "char"
@@ -38,7 +38,7 @@ class CharTokenizer(OwnTokenizer):
         super().__init__(characters, specials)
         known = code_points("".join(characters))
         unknown = -1 if self.unk_id is None else self.unk_id
-        # One entry more than the highest character: every code point above it is looked up there.
+        # A last entry stands for every code point above the highest character.
         self._id_by_code_point = np.full(int(known.max()) + 2, unknown, dtype=np.int32)
         self._id_by_code_point[known] = np.arange(len(characters), dtype=np.int32)
 
@@ -65,7 +65,7 @@ class CharTokenizer(OwnTokenizer):
 class CharTokenizerSpec(Spec):
     """Every distinct character of the corpus, sorted by code point: 65 for Tiny Shakespeare.
 
-    With `unk`, characters that the corpus lacks become <unk>, which a model then meets only after training.
+    With `unk`, characters that the corpus lacks become <unk>, which a model never sees in training.
     """
 
     needs_corpus: ClassVar[bool] = True
@@ -76,10 +76,10 @@ class CharTokenizerSpec(Spec):
     unk: bool = False
 
     def train(self, texts: Iterable[str], specials: Sequence[str] = ()) -> CharTokenizer:
-        """Collects the characters of all texts, reading each once and keeping none.
+        """Collect the characters of all texts, reading each once and keeping none.
 
         Raises:
-            TokenizerError: the texts hold no character, or half of a surrogate pair.
+            TokenizerError: the texts are empty, or have half of a surrogate pair.
         """
         seen = np.zeros(N_CODE_POINTS, dtype=bool)
         for text in texts:

@@ -28,10 +28,10 @@ class GPT2TokenizerSpec(Spec):
     path: PathName | None = None
 
     def train(self, texts: Iterable[str] = (), specials: Sequence[str] = ()) -> BPETokenizer:
-        """The tokeniser from its files; no text is read. Once saved, `tokenizer.json` alone is enough.
+        """Read the tokeniser from its files; no text is read. Once saved, `tokenizer.json` alone is enough.
 
         Raises:
-            TokenizerError: the files are not found, or are damaged.
+            TokenizerError: the files are missing or damaged.
         """
         folder = self._folder()
         ids = _read_vocabulary(folder / VOCABULARY_FILE)

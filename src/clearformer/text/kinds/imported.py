@@ -1,6 +1,6 @@
-"""Other people's tokenisers: any `tokenizer.json` that says how its tokens become text, kept as it is.
+"""Imported tokenisers: any `tokenizer.json` that defines how its tokens become text, kept unchanged.
 
-Nothing in such a file is run: the `tokenizers` library reads it as data.
+No code in such a file is run: the `tokenizers` library reads it as data.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ from clearformer.text.documents import (
 from clearformer.text.kinds.byte import BYTE_BY_SPELLING, spelled_bytes
 from clearformer.text.tokenizer import ROLES, Tokenizer, require_unicode
 
-CONFIG_KEYS = {  # of tokenizer_config.json, the first that is there winning
+CONFIG_KEYS = {  # of tokenizer_config.json; the first one found wins
     "pad": ("pad_token",),
     "bos": ("bos_token", "cls_token"),
     "eos": ("eos_token", "sep_token"),
     "unk": ("unk_token",),
     "mask": ("mask_token",),
 }
-USUAL_NAMES = {  # where nothing says which special token does what
+USUAL_NAMES = {  # used if no file names the special tokens' roles
     "pad": ("<pad>", "[PAD]", "<|padding|>", "<|pad|>"),
     "bos": ("<bos>", "[CLS]", "<s>", "<|begin_of_text|>", "<|endoftext|>"),
     "eos": ("<eos>", "[SEP]", "</s>", "<|end_of_text|>", "<|endoftext|>"),
@@ -43,9 +43,9 @@ USUAL_NAMES = {  # where nothing says which special token does what
 }
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_NO_TEXT = "\U0010ffff"  # no character: around what must not be found in a text
+_NO_TEXT = "\U0010ffff"  # a noncharacter, put around names that must not match in a text
 
-# What may be done to a text before it is cut, and all of it still be in the tokens.
+# Normalisers and pre-tokenisers that lose nothing of a text.
 _KEEPS_TEXT = {
     "ByteLevel",
     "Metaspace",
@@ -60,18 +60,18 @@ _KEEPS_TEXT = {
 
 
 class ImportedTokenizer(Tokenizer):
-    """A tokeniser of the `tokenizers` library, in the form that it was published in.
+    """A published tokeniser of the `tokenizers` library.
 
-    Its file is kept to the byte, and its ids are the library's, those of special tokens wherever they are. Special
-    tokens in a text are read as the characters that they are, in every model. `decode` joins what the tokens stand
-    for and tidies nothing up (the library's decoder for BERT takes the space before a full stop away; this does not).
+    Its file is kept to the byte, and its ids are the library's; special tokens may have any ids. Special tokens in a
+    text are encoded as characters, in every model. `decode` joins the tokens' text without cleaning it up (the
+    library's decoder for BERT removes the space before a full stop; this does not).
 
     Args:
-        document: the content of a `tokenizer.json`: its text, which is kept to the byte, or what it holds.
-        roles: which tokens are "pad", "bos", "eos", "unk" and "mask": their ids or names.
+        document: The content of a `tokenizer.json`: its text, which is kept to the byte, or the parsed object.
+        roles: The ids or names of the tokens that are "pad", "bos", "eos", "unk" and "mask".
 
     Raises:
-        TokenizerError: the library cannot read it, a role's token is not there, or it is not known how its tokens
+        TokenizerError: the library cannot read it, a role's token is missing, or it does not define how its tokens
             become text.
     """
 
@@ -91,7 +91,7 @@ class ImportedTokenizer(Tokenizer):
         self.opens_with_space = self._decoding.opens_with_space
         self.lossless = _keeps_all(parsed, ids)
         added = (token["content"] for token in added_tokens(parsed) if token.get("special"))
-        marked = {name for name in added if name in ids}  # the library leaves one without a name out
+        marked = {name for name in added if name in ids}  # the library leaves out one without a name
         self._backend = _without_specials(parsed, {name: ids[name] for name in marked})
         known = {
             role: _id_of_role(role, token, ids) for role, token in (roles or {}).items() if token is not None
@@ -113,7 +113,7 @@ class ImportedTokenizer(Tokenizer):
 
     def encode_each(self, texts: Sequence[str]) -> list[np.ndarray]:
         for text in texts:
-            require_unicode(text)  # else the library's own words would be told
+            require_unicode(text)  # else the library's own message would be shown
         with library_errors("this tokenizer has no tokens for some of the text ({why})"):
             return list(encode_batches(self._backend, texts))
 
@@ -121,17 +121,17 @@ class ImportedTokenizer(Tokenizer):
         return self.decode(self.encode(text))
 
     def to_json(self) -> str:
-        """The file's content as it was given."""
+        """Return the content of the original file."""
         return self._json
 
     def fingerprint(self) -> str:
-        """The SHA-256 of `to_json` and of the roles, in hexadecimal."""
+        """Return the SHA-256 of `to_json` and of the roles, in hexadecimal."""
         return hashlib.sha256((self._json + json.dumps(self._roles, sort_keys=True)).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
-        """Writes `to_json` to a file, and beside it `tokenizer_config.json` with the roles of special tokens.
+        """Write `to_json` to a file, and the roles of the special tokens to `tokenizer_config.json` next to it.
 
-        (For another name than tokenizer.json, the name with "_config" behind it.)
+        (For another name than tokenizer.json, "_config" is added to that name.)
 
         Raises:
             DiskError: a file cannot be written.
@@ -142,10 +142,10 @@ class ImportedTokenizer(Tokenizer):
 
 
 def load_imported(text: str, path: Path) -> ImportedTokenizer:
-    """A file's tokeniser, with the roles that `tokenizer_config.json` beside it names, or else the usual ones.
+    """Return a file's tokeniser, with roles from the `tokenizer_config.json` next to it, or else the usual ones.
 
     Raises:
-        TokenizerError: as for `ImportedTokenizer`, or the file beside it is damaged.
+        TokenizerError: as for `ImportedTokenizer`, or `tokenizer_config.json` is damaged.
     """
     names = named_roles(path)
     if names is not None:
@@ -156,15 +156,15 @@ def load_imported(text: str, path: Path) -> ImportedTokenizer:
 
 
 def config_path(path: Path) -> Path:
-    """Where the roles of a tokeniser's special tokens are kept."""
+    """Return the path of the file with the roles of a tokeniser's special tokens."""
     return path.with_name(f"{path.stem}_config.json")
 
 
 def named_roles(path: Path) -> dict[str, str] | None:
-    """The names of the tokens in each role, by the `tokenizer_config.json` beside a file; None where there is none.
+    """Return the token of each role from the `tokenizer_config.json` next to a file; None if there is none.
 
     Raises:
-        TokenizerError: it cannot be read, or is no object.
+        TokenizerError: it cannot be read, or is not an object.
     """
     beside = config_path(path)
     try:
@@ -194,10 +194,10 @@ def _id_of_role(role: str, token: int | str, ids: Mapping[str, int]) -> int:
 
 
 def marks_of(backend: tokenizers.Tokenizer) -> list[int]:
-    """The ids that a file puts around a text, such as those of BART's <s> and </s>.
+    """Return the ids that a tokeniser puts around a text, such as those of BART's <s> and </s>.
 
     Raises:
-        TokenizerError: that is no token, or the library cannot tell.
+        TokenizerError: an id has no token, or the library fails.
     """
     with library_errors("what it puts around a text cannot be told ({why}); fetch it anew"):
         marks = backend.encode("").ids
@@ -210,9 +210,9 @@ def marks_of(backend: tokenizers.Tokenizer) -> list[int]:
 
 
 def _without_specials(document: Document, special_ids: Mapping[str, int]) -> tokenizers.Tokenizer:
-    """The tokeniser, with special tokens called what no text holds: some models would find them even as words.
+    """Return the tokeniser with its special tokens renamed to strings that no text contains.
 
-    Unigram's vocabulary has "</s>" among the words, and the likeliest way to cut a text that spells it would be that.
+    Otherwise some models would match them in a text: Unigram's vocabulary has "</s>" among its words.
     """
     model = dict(document["model"])
     in_merges = {piece for pair in merges_of(model) for piece in pair}
@@ -234,9 +234,9 @@ def _without_specials(document: Document, special_ids: Mapping[str, int]) -> tok
 
 
 def _keeps_all(document: Document, ids: Mapping[str, int]) -> bool:
-    """Whether all of every text is in its tokens.
+    """Whether the tokens preserve every text.
 
-    Aside from a space before it, from canonical equivalence (NFC), and from the sign that stands for a space.
+    Exceptions are a space at its start, canonical equivalence (NFC), and the sign that stands for a space.
     """
     before = [*parts_of(document.get("normalizer")), *parts_of(document.get("pre_tokenizer"))]
     decoders = {part["type"] for part in parts_of(document.get("decoder"))}
@@ -252,10 +252,10 @@ def _keeps_all(document: Document, ids: Mapping[str, int]) -> bool:
 
 
 class _Decoding:
-    """How the tokens' spellings become bytes, from what a document says of its decoder.
+    """The conversion of tokens' spellings to bytes, from a document's decoder.
 
     Raises:
-        TokenizerError: it does something with tokens that depends on those around them, other than a first space.
+        TokenizerError: the decoder treats a token by its context, other than dropping a first space, or is unknown.
     """
 
     def __init__(self, document: Document) -> None:
@@ -263,7 +263,7 @@ class _Decoding:
         self._respell: list[Callable[[str], str]] = []
         self._as_bytes: list[Callable[[str], bytes | None]] = []
         parts = list(parts_of(document.get("decoder")))
-        if not parts:  # the library then puts a space between two tokens
+        if not parts:  # without a decoder, the library puts a space between two tokens
             self._add_words(prefix=None)
         for part in parts:
             self._add(part)

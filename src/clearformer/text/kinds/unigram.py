@@ -1,7 +1,7 @@
 """Unigram (Kudo 2018; the default of SentencePiece, Kudo and Richardson 2018): the likeliest way to cut a text.
 
-Every token has a probability of its own, and of all ways to put a word together from tokens, the one whose product
-is largest is taken. A space is a part of the word behind it and spelled "▁", so that the tokens say where it was.
+Every token has a probability. Of all ways to cut a word into tokens, the one with the largest product of probabilities
+is chosen. A space belongs to the word after it and is spelled "▁", so that the tokens preserve it.
 """
 
 import math
@@ -22,7 +22,7 @@ SPACE = "▁"
 NORMALIZERS: dict[str, dict[str, Any] | None] = {"none": None, "nfkc": {"type": "NFKC"}}
 BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
-# Without these as characters, a text that spells "<0x41>" would be read as the byte 0x41.
+# Without these characters as tokens, the text "<0x41>" would be encoded as the byte 0x41.
 SPELL_BYTE_PIECES = tuple("0123456789<>ABCDEFx")
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -40,13 +40,13 @@ WORDS_WITH_SPACE: dict[str, Any] = {
 
 
 class UnigramTokenizer(BackendTokenizer):
-    """Unigram on characters, and on bytes where a character has no token; the `tokenizers` library does the work.
+    """Unigram on characters, and on bytes where a character has no token, run by the `tokenizers` library.
 
-    Any text comes back, but for the sign "▁" (U+2581) itself, which becomes a space, and for what `normalize` ("none",
-    "nfkc") and `lowercase` change before the text is cut.
+    Decoding restores any text, except that the sign "▁" (U+2581) itself becomes a space, and for what `normalize`
+    ("none", "nfkc") and `lowercase` change before the text is cut.
 
     Args:
-        pieces: tokens and the logarithms of their probabilities; the 256 bytes come before them.
+        pieces: The tokens and their log-probabilities; the ids of the 256 bytes come before them.
     """
 
     kind: ClassVar[str] = "unigram"
@@ -76,7 +76,7 @@ class UnigramTokenizer(BackendTokenizer):
             raise TokenizerError(f"the token {unfit[0]!r} is empty, or its probability is no number")
         if len(known.union(BYTE_PIECES)) < len(pieces) + len(BYTE_PIECES):
             raise TokenizerError("a token stands twice in the vocabulary")
-        # So unlikely that the characters of "<0x41>" one by one are likelier than it.
+        # So low that the characters of "<0x41>" one by one are likelier than the token.
         byte_score = len(BYTE_PIECES[0]) * min(score for _, score in pieces) - 1
         self.scores = (*[round(byte_score, SCORE_DIGITS)] * len(BYTE_PIECES), *(score for _, score in pieces))
         self.normalizer = unigram_normalizer(normalize, lowercase)
@@ -90,14 +90,14 @@ class UnigramTokenizer(BackendTokenizer):
         return piece_bytes(spelling)
 
     def token_label(self, token: int) -> str:
-        """As for every tokeniser, but that a token for one byte is shown as it is spelled: "<0xE2>"."""
+        """Return the label as for every tokeniser, but the spelling for a byte's token: "<0xE2>"."""
         label = super().token_label(token)
         return readable(self.spellings[token]) if token < len(BYTE_PIECES) else label
 
     def _model(self) -> dict[str, Any]:
         return {
             "type": "Unigram",
-            "unk_id": 0,  # the library wants one; with every byte a token, it is never given out
+            "unk_id": 0,  # the library requires one; as every byte is a token, it is never used
             "vocab": [list(piece) for piece in zip(self.spellings, self.scores, strict=False)],
             "byte_fallback": True,
         }
@@ -106,9 +106,9 @@ class UnigramTokenizer(BackendTokenizer):
 class UnigramTokenizerSpec(Spec):
     """Unigram whose tokens and probabilities are learned from the corpus.
 
-    `vocab_size` counts the 256 bytes, the characters, what is learned, and the special tokens; a small corpus gives
-    fewer. `normalize=nfkc` writes one form for signs that Unicode holds to be the same (ﬁ and fi, ² and 2);
-    `lowercase` takes capitals away. What either changes does not come back.
+    `vocab_size` counts the 256 bytes, the characters, the learned tokens and the special tokens; a small corpus gives
+    fewer. `normalize=nfkc` unifies characters that Unicode considers equivalent (ﬁ and fi, ² and 2); `lowercase`
+    removes capitals. Decoding restores neither.
     """
 
     needs_corpus: ClassVar[bool] = True
@@ -137,14 +137,14 @@ class UnigramTokenizerSpec(Spec):
         )
 
     def train(self, texts: Iterable[str], specials: Sequence[str] = ()) -> UnigramTokenizer:
-        """Learns tokens and their probabilities (see `unigram_training`).
+        """Learn tokens and their probabilities (see `unigram_training`).
 
-        The same texts give the same tokeniser. Each text is read once; what is kept is the count of every
-        distinct pre-token.
+        The same texts give the same tokeniser. Each text is read once; only the counts of the distinct pre-tokens are
+        kept.
 
         Raises:
-            TokenizerError: the texts hold no character, or half of a surrogate pair; or `vocab_size` leaves no
-                room for the special tokens.
+            TokenizerError: the texts are empty, or have half of a surrogate pair; or `vocab_size` leaves no room for
+                the special tokens.
         """
         specials = wanted_specials(specials, bos=self.bos, eos=self.eos)
         if self.vocab_size < (smallest := self._smallest(specials)):
@@ -162,13 +162,13 @@ class UnigramTokenizerSpec(Spec):
 
 
 def unigram_normalizer(normalize: str, lowercase: bool) -> dict[str, Any] | None:
-    """The normaliser, in the words of `tokenizer.json`; None where there is none."""
+    """Return the `normalizer` of `tokenizer.json`, or None."""
     steps = [step for step in (NORMALIZERS[normalize], LOWERCASE if lowercase else None) if step]
     return {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else next(iter(steps), None)
 
 
 def piece_bytes(spelling: str) -> bytes:
-    """The bytes of a token of SentencePiece's spelling: "▁the" is " the", "<0x41>" the byte 0x41."""
+    """Return the bytes of a token in SentencePiece's spelling: "▁the" is " the", "<0x41>" the byte 0x41."""
     if byte := _BYTE_PIECE.fullmatch(spelling):
         return bytes([int(byte[1], 16)])
     return spelling.replace(SPACE, " ").encode()

@@ -1,12 +1,12 @@
-"""Learning a Unigram vocabulary (Kudo 2018, section 3.2): many pieces first, then fewer and fewer.
+"""Learning a Unigram vocabulary (Kudo 2018, section 3.2) by starting with many pieces and removing most of them.
 
-Every frequent substring of a word is a piece to begin with. Again and again, expectation maximisation gives the pieces
-their probabilities, and a quarter of them goes: those whose loss would cost the text's likelihood the least. Characters
-always stay, so that every word can be put together.
+At first every frequent substring of a word is a piece. Then, again and again, expectation maximisation estimates the
+pieces' probabilities, and a quarter of the pieces is removed: those whose removal lowers the text's likelihood least.
+Characters always stay, so that every word can be cut into pieces.
 
-The words lie in columns, the longest first, and everything is done for all of them at once: what is true after d
-characters is an array over the words that have as many. D is the longest word, N_d the words of at least d
-characters, V the pieces.
+The words are sorted, the longest first, and processed together: a quantity after d characters is an array over the
+words of at least d characters. D is the length of the longest word, N_d the number of words of at least d characters,
+V the number of pieces.
 """
 
 from collections import Counter
@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 LONGEST_PIECE = 16  # characters
-LONGEST_WORD = 24  # a longer one is learned from in parts of this length; a product of as many is no zero yet
-MOST_WORDS = 200_000  # the most frequent ones, which are what a vocabulary is for
+LONGEST_WORD = 24  # longer ones are split into parts of this length; a product of so many does not underflow
+MOST_WORDS = 200_000  # the most frequent ones, which a vocabulary serves
 SEEDS_PER_PIECE = 16
 KEPT_AT_ONCE = 0.75
 EM_STEPS = 2
-COVERAGE = 0.9995  # of all characters; the rarest others are left to bytes
-FEWEST = 0.5  # expected occurrences: a piece of fewer is no longer used
+COVERAGE = 0.9995  # of all characters in the corpus; rarer ones are left to bytes
+FEWEST = 0.5  # expected occurrences; a piece with fewer is dropped
 
 NO_PIECE = -1
 
@@ -30,13 +30,13 @@ NO_PIECE = -1
 def learn_pieces(
     words: Counter[str], n_pieces: int, required: Sequence[str], forbidden: Collection[str] = ()
 ) -> list[tuple[str, float]]:
-    """At most `n_pieces` pieces and the logarithms of their probabilities, the likeliest first.
+    """Return at most `n_pieces` pieces and their log-probabilities, the likeliest first.
 
     Args:
-        words: how often each word stands in the corpus.
-        n_pieces: the most pieces to return.
-        required: characters that are pieces whether or not the corpus has them.
-        forbidden: what must not become a piece.
+        words: The number of occurrences of each word.
+        n_pieces: The most pieces to return.
+        required: Characters that are pieces whether or not the corpus has them.
+        forbidden: Strings that must not become pieces.
     """
     alphabet = _alphabet(words, n_pieces, required)
     lattice = _lattice(words, SEEDS_PER_PIECE * n_pieces, forbidden)
@@ -52,7 +52,7 @@ def learn_pieces(
 
 
 def _alphabet(words: Counter[str], limit: int, required: Sequence[str]) -> list[str]:
-    """The required characters, and the most frequent others up to the coverage wanted."""
+    """Return the required characters, and the most frequent others up to `COVERAGE`."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
@@ -70,16 +70,16 @@ def _alphabet(words: Counter[str], limit: int, required: Sequence[str]) -> list[
 
 @dataclass(frozen=True)
 class _Lattice:
-    """All ways to cut all words: which piece is at which place.
+    """All ways to cut all words: the piece at each place.
 
     Attributes:
-        counts: how often each word occurs, float64 [N_1].
+        counts: The number of occurrences of each word, float64 [N_1].
         n_longer: N_0 to N_D, where N_0 is N_1.
-        flat: for each length l, the pieces of so many characters, or NO_PIECE: behind the first d characters of every
-            word that is long enough, for one d after the other, int32 [sum over d of N_{d+l}].
-        pieces: the pieces' spellings, characters first.
-        places: where in `flat` each piece stands for the first time, int64 [V].
-        n_characters: how many pieces are characters.
+        flat: For each length l, the piece of l characters after the first d of each word that is long enough, or
+            NO_PIECE; for d = 0, 1, ... one after another, int32 [sum over d of N_{d+l}].
+        pieces: The pieces' spellings, characters first.
+        places: The index in `flat` of each piece's first occurrence, int64 [V].
+        n_characters: The number of pieces that are characters.
     """
 
     counts: np.ndarray
@@ -91,25 +91,25 @@ class _Lattice:
 
     @property
     def longest(self) -> int:
-        """D, of the longest word."""
+        """D, the length of the longest word."""
         return len(self.n_longer) - 1
 
     def starts(self, length: int) -> np.ndarray:
-        """Where in `flat` each d begins."""
+        """Return the index in `flat` at which each d begins."""
         return _starts(self.n_longer, length)
 
     def at(self, length: int, depth: int) -> np.ndarray:
-        """The pieces of a length behind the first `depth` characters of each word, int32 [N_{depth+length}]."""
+        """Return the pieces of a length after the first `depth` characters of each word, int32 [N_{depth+length}]."""
         start = self.starts(length)[depth]
         return self.flat[length][start : start + self.n_longer[depth + length]]
 
     def ending_at(self, depth: int) -> Iterator[tuple[int, np.ndarray]]:
-        """The pieces that end at a depth, with their length."""
+        """Yield the lengths and pieces that end at a depth."""
         for length in range(1, min(len(self.flat), depth) + 1):
             yield length, self.at(length, depth - length)
 
     def starting_at(self, depth: int) -> Iterator[tuple[int, np.ndarray]]:
-        """The pieces that start at a depth, with their length."""
+        """Yield the lengths and pieces that start at a depth."""
         for length in range(1, min(len(self.flat), self.longest - depth) + 1):
             yield length, self.at(length, depth)
 
@@ -119,7 +119,7 @@ def _starts(n_longer: Sequence[int], length: int) -> np.ndarray:
 
 
 def _lattice(words: Counter[str], n_seeds: int, forbidden: Collection[str]) -> _Lattice:
-    """The characters, and of all substrings the `n_seeds` that cover most of the text."""
+    """Build the lattice of the characters and of the `n_seeds` substrings that cover most of the text."""
     columns = _columns(words)
     lengths = np.array([len(word) for word, _ in columns])
     n_longer = [int((lengths >= d).sum()) for d in range(lengths[0] + 1)]
@@ -135,7 +135,7 @@ def _lattice(words: Counter[str], n_seeds: int, forbidden: Collection[str]) -> _
         rows = where - _starts(n_longer, length)[depths]
         spelled = [columns[row][0][depth : depth + length] for row, depth in zip(rows, depths, strict=True)]
         allowed = np.array([length == 1 or piece not in forbidden for piece in spelled], dtype=bool)
-        number = np.full(len(level.first) + 1, NO_PIECE, dtype=np.int32)  # the last is that of NO_PIECE
+        number = np.full(len(level.first) + 1, NO_PIECE, dtype=np.int32)  # the last is NO_PIECE's
         number[chosen[allowed]] = len(pieces) + np.arange(allowed.sum())
         flat[length] = number[level.at]
         pieces += [piece for piece, fits in zip(spelled, allowed, strict=True) if fits]
@@ -144,7 +144,7 @@ def _lattice(words: Counter[str], n_seeds: int, forbidden: Collection[str]) -> _
 
 
 def _columns(words: Counter[str]) -> list[tuple[str, int]]:
-    """The most frequent words, long ones in parts, the longest first; in an order that the words alone decide."""
+    """Return the most frequent words (long ones in parts) and their counts, sorted by length, then by spelling."""
     parts: Counter[str] = Counter()
     for word, count in sorted(words.items(), key=lambda item: (-item[1], item[0]))[:MOST_WORDS]:
         for start in range(0, len(word), LONGEST_WORD):
@@ -157,9 +157,9 @@ class _Substrings:
     """The distinct substrings of one length that occur twice or more.
 
     Attributes:
-        at: which one is at each place, laid out as `_Lattice.flat`, or NO_PIECE, int64.
-        counts: how often each occurs.
-        first: its first place.
+        at: The substring at each place, laid out as `_Lattice.flat`, or NO_PIECE, int64.
+        counts: The number of occurrences of each substring.
+        first: The first place of each substring.
     """
 
     at: np.ndarray
@@ -177,7 +177,7 @@ def _characters(words: list[str], n_longer: list[int]) -> _Substrings:
 def _one_longer(
     shorter: _Substrings, characters: _Substrings, n_longer: list[int], length: int, counts: np.ndarray
 ) -> _Substrings:
-    """Substrings of one more character: each is a pair of a shorter one, and the character behind it."""
+    """Return the substrings one character longer: each is a shorter one and the character after it."""
     starts, starts_shorter, starts_chars = (_starts(n_longer, each) for each in (length, length - 1, 1))
     keys = np.full(starts[-1], NO_PIECE, dtype=np.int64)
     weights = np.empty(starts[-1])
@@ -198,7 +198,7 @@ def _one_longer(
 
 
 def _most_covering(levels: list[_Substrings], n_seeds: int) -> list[np.ndarray]:
-    """Of each length, the substrings that are pieces to begin with: every character, and the best others."""
+    """Return for each length the substrings that are pieces at first: every character, and the best others."""
     coverage = [length * level.counts for length, level in enumerate(levels[1:], start=2)]
     best = np.argsort(-np.concatenate([[], *coverage]), kind="stable")[:n_seeds]
     ends = np.cumsum([len(each) for each in coverage])
@@ -210,7 +210,7 @@ def _most_covering(levels: list[_Substrings], n_seeds: int) -> list[np.ndarray]:
 
 
 def _prune(lattice: _Lattice, n_longer_pieces: int) -> np.ndarray:
-    """The probabilities of the pieces, 0 for those that are gone; at most so many of two characters and more stay."""
+    """Return the pieces' probabilities, 0 for removed ones; at most `n_longer_pieces` longer than a character stay."""
     expected = _occurrences(lattice)
     stays = np.arange(len(lattice.pieces)) < lattice.n_characters
     while True:
@@ -224,12 +224,12 @@ def _prune(lattice: _Lattice, n_longer_pieces: int) -> np.ndarray:
         n_kept = max(n_longer_pieces, int(KEPT_AT_ONCE * len(alive)))
         best_first = alive[np.argsort(-_losses(lattice, probabilities, expected)[alive], kind="stable")]
         expected[best_first[n_kept:]] = 0
-        if n_kept == n_longer_pieces:  # these are they: none of them goes any more
+        if n_kept == n_longer_pieces:  # the final pieces, none of which is removed any more
             stays[best_first[:n_kept]] = True
 
 
 def _occurrences(lattice: _Lattice) -> np.ndarray:
-    """How often each piece's characters stand in the text, however it is cut, float64 [V]."""
+    """Count the occurrences of each piece's characters in the text, however it is cut, float64 [V]."""
     occurrences = np.zeros(len(lattice.pieces) + 1)  # the last for NO_PIECE
     for depth in range(lattice.longest):
         for _, at in lattice.starting_at(depth):
@@ -238,17 +238,17 @@ def _occurrences(lattice: _Lattice) -> np.ndarray:
 
 
 def _maximised(expected: np.ndarray, stays: np.ndarray) -> np.ndarray:
-    """Probabilities from expected occurrences; rare pieces have none any more, but for those that stay."""
+    """Return probabilities from expected occurrences; 0 for rare pieces, except those that stay."""
     kept = np.where(expected >= FEWEST, expected, 0)
     kept[stays] = np.maximum(expected[stays], FEWEST)
     return kept / kept.sum()
 
 
 def _expected(lattice: _Lattice, probabilities: np.ndarray) -> np.ndarray:
-    """How often each piece is expected in the text, over all ways to cut it, float64 [V].
+    """Return the expected occurrences of each piece over all ways to cut the text, float64 [V].
 
     With alpha_d the probability of all ways to cut a word's first d characters and beta_d that of the rest, a piece
-    from d to e is a part of the way taken with probability alpha_d p(piece) beta_e / alpha_D.
+    from d to e is part of the cut with probability alpha_d p(piece) beta_e / alpha_D.
     """
     p = np.append(probabilities, 0.0)  # of NO_PIECE
     n = [*lattice.n_longer, 0]
@@ -271,7 +271,7 @@ def _expected(lattice: _Lattice, probabilities: np.ndarray) -> np.ndarray:
 
 
 def _losses(lattice: _Lattice, probabilities: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """The loss of log-likelihood without each piece, where its own best cut takes its place, float64 [V]."""
+    """Return the log-likelihood lost without each piece, if its own best cut replaces it, float64 [V]."""
     with np.errstate(divide="ignore"):
         logs = np.append(np.log(probabilities), -np.inf)
     losses = np.zeros(len(probabilities))
@@ -280,7 +280,7 @@ def _losses(lattice: _Lattice, probabilities: np.ndarray, expected: np.ndarray) 
         pieces = np.flatnonzero((lengths == length) & (probabilities > 0))
         best = [np.zeros(len(pieces))]
         for end in range(1, length + 1):
-            parts = range(1, min(end, length - 1) + 1)  # the piece as a whole is no cut of it
+            parts = range(1, min(end, length - 1) + 1)  # the whole piece is no cut of itself
             ways = [best[end - k] + logs[_inside(lattice, pieces, length, end - k, k)] for k in parts]
             best.append(np.max(ways, axis=0))
         losses[pieces] = expected[pieces] * (logs[pieces] - best[length])
@@ -288,7 +288,7 @@ def _losses(lattice: _Lattice, probabilities: np.ndarray, expected: np.ndarray) 
 
 
 def _inside(lattice: _Lattice, pieces: np.ndarray, length: int, offset: int, part: int) -> np.ndarray:
-    """The pieces of `part` characters behind the first `offset` of other pieces, all of one length."""
+    """Return the pieces of `part` characters after the first `offset` characters of pieces of one length."""
     starts = lattice.starts(length)
     depths = np.searchsorted(starts, lattice.places[pieces], side="right") - 1
     rows = lattice.places[pieces] - starts[depths]

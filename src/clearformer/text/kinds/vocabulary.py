@@ -1,4 +1,4 @@
-"""Tokenisers of one's own: a list of tokens, and a way of cutting a text into them."""
+"""Base of user-defined tokenisers: a list of tokens, and a method that cuts a text into them."""
 
 import json
 from abc import abstractmethod
@@ -12,18 +12,18 @@ from clearformer.errors import TokenizerError, shown
 from clearformer.text.tokenizer import Tokenizer, UnknownCharacterError, check_specials, roles_of
 
 OWN_KIND = "clearformer_kind"
-"""The key of a `tokenizer.json` that names a kind of one's own; the library `tokenizers` reads no such file."""
+"""The key of a `tokenizer.json` that names a user-defined kind; the library `tokenizers` reads no such file."""
 
 TOKENIZERS: dict[str, type["VocabularyTokenizer"]] = {}
-"""The class of each such kind; `registry.register("tokenizer")` adds one."""
+"""The classes of user-defined kinds; `registry.register("tokenizer")` adds one."""
 
 
 class VocabularyTokenizer(Tokenizer):
-    """A tokeniser that cuts a text by a method of one's own and looks up what comes out.
+    """A tokeniser whose subclass cuts a text into pieces, which are looked up in a vocabulary.
 
     Args:
         tokens: The vocabulary, by id, without special tokens.
-        specials: The names of the special tokens, whose ids come after it.
+        specials: The names of the special tokens, whose ids follow.
     """
 
     def __init__(self, tokens: Sequence[str], specials: Sequence[str] = ()) -> None:
@@ -33,7 +33,7 @@ class VocabularyTokenizer(Tokenizer):
 
     @abstractmethod
     def pieces(self, text: str) -> Iterable[str]:
-        """A text cut into pieces, which put together are the text."""
+        """Cut a text into pieces, which joined are the text."""
 
     def _bytes_of(self, spelling: str) -> bytes:
         return spelling.encode("utf-8")
@@ -65,12 +65,12 @@ class VocabularyTokenizer(Tokenizer):
 
 
 def is_own_kind(document: Any) -> bool:
-    """Whether a `tokenizer.json` is of a kind of one's own."""
+    """Whether a `tokenizer.json` is of a user-defined kind."""
     return isinstance(document, Mapping) and OWN_KIND in document
 
 
 def read_own_kind(document: Mapping[str, Any]) -> VocabularyTokenizer:
-    """The tokeniser of such a document.
+    """Return the tokeniser of a document of a user-defined kind.
 
     Raises:
         TokenizerError: the kind is not registered, or the document is damaged.

@@ -1,8 +1,8 @@
 """WordPiece (Schuster and Nakajima 2012; BERT, Devlin et al. 2019): words as their longest known pieces.
 
-A text is cleaned and cut into words and punctuation as BERT does it. The first token of a word is the longest one
-that the word begins with, and so on with the rest of it; a token that goes on with a word is spelled with "##" before
-it. A word that cannot be put together from tokens is [UNK] as a whole.
+A text is cleaned and cut into words and punctuation as in BERT. The first token of a word is the longest one that the
+word begins with, and so on with the rest of the word. Tokens that continue a word are spelled with "##" before them. A
+word that no sequence of tokens gives is [UNK] as a whole.
 """
 
 from collections import Counter
@@ -30,23 +30,23 @@ from clearformer.text.tokenizer import (
 
 CONTINUES = "##"
 MAX_WORD_CHARS = 100  # a longer word is [UNK], as in BERT
-MAX_CHARACTERS = 1000  # the rest of a larger script are rare, and would leave no room for words
+MAX_CHARACTERS = 1000  # the others of a larger script are rare, and would leave no room for words
 MIN_PAIR_COUNT = 2
 
-_FIRST_SYMBOL = 0xF0000  # stands for symbol 0 while merges are learned; nothing else is spelled so
+_FIRST_SYMBOL = 0xF0000  # a private-use code point, which stands for symbol 0 while merges are learned
 _CHARS_AT_ONCE = 1 << 16
 BERT_WORDS: dict[str, Any] = {"type": "BertPreTokenizer"}
 
 
 class WordPieceTokenizer(BackendTokenizer):
-    """WordPiece with BERT's way of cutting a text; the `tokenizers` library does the work.
+    """WordPiece with BERT's pre-tokens, run by the `tokenizers` library.
 
-    It does not bring a text back: white space, control characters and what stands between punctuation and words
-    are not in the tokens, and with `lowercase` neither are capitals and accents. `decode` puts one space between
-    two words or signs (see `normalized`), and special tokens, [UNK] among them, stand for nothing.
+    It does not restore a text exactly: white space and control characters are not in the tokens, and with `lowercase`
+    neither are capitals and accents. `decode` puts one space between two words or signs (see `normalized`) and leaves
+    out special tokens, [UNK] among them.
 
     Raises:
-        TokenizerError: there is no token for the unknown, or a special token could be a word.
+        TokenizerError: there is no unknown token, or a special token could be a word.
     """
 
     kind: ClassVar[str] = "wordpiece"
@@ -70,12 +70,12 @@ class WordPieceTokenizer(BackendTokenizer):
         return spelled_text(spelling).encode()
 
     def token_label(self, token: int) -> str:
-        """The token as WordPiece spells it: "walk", "##ing"; "[CLS]"."""
+        """Return the token as WordPiece spells it: "walk", "##ing", "[CLS]"."""
         self._checked([token])
         return readable(self.spellings[token])
 
     def id_of(self, token_text: str) -> int | None:
-        """The id of the token of this spelling, such as "walk", "##ing" or "[CLS]"; None if there is none."""
+        """Return the id of the token with this spelling, such as "walk", "##ing" or "[CLS]", or None."""
         return self._id_by_spelling.get(token_text)
 
     @cached_property
@@ -101,9 +101,8 @@ class WordPieceTokenizer(BackendTokenizer):
 class WordPieceTokenizerSpec(Spec):
     """WordPiece whose tokens are learned from the corpus.
 
-    `vocab_size` counts the characters (each twice: as a word begins with it, and as it goes on), what is learned, and
-    the special tokens; a small corpus gives fewer. `lowercase` takes capitals and accents away, as in BERT's uncased
-    models.
+    `vocab_size` counts the characters (each twice: at the start of a word and inside it), the learned tokens and the
+    special tokens; a small corpus gives fewer. `lowercase` removes capitals and accents, as in BERT's uncased models.
     """
 
     needs_corpus: ClassVar[bool] = True
@@ -122,19 +121,19 @@ class WordPieceTokenizerSpec(Spec):
         return self
 
     def _specials(self, specials: Sequence[str]) -> list[str]:
-        if not specials:  # [UNK] is how the kind itself calls it
+        if not specials:  # the kind's own name is [UNK]
             return [*wanted_specials(bos=self.bos, eos=self.eos), BERT_UNK]
         return wanted_specials(specials, bos=self.bos, eos=self.eos, unk=True)
 
     def train(self, texts: Iterable[str], specials: Sequence[str] = ()) -> WordPieceTokenizer:
-        """Learns the tokens as BPE does: again and again, the most frequent pair of neighbours becomes one.
+        """Learn the tokens as BPE does: again and again, the most frequent pair of neighbours becomes a token.
 
-        (The original chose the pair that gains most likelihood; its program was never published, and this is what is
-        done in its place.) The same texts give the same tokeniser. Each text is read once; what is kept is the
-        count of every distinct word.
+        (The original chose the pair that gains most likelihood. Its program was never published, and this is the usual
+        replacement.) The same texts give the same tokeniser. Each text is read once; only the counts of the distinct
+        words are kept.
 
         Raises:
-            TokenizerError: the texts hold no word, or half of a surrogate pair; or `vocab_size` leaves no room for
+            TokenizerError: the texts have no word, or half of a surrogate pair; or `vocab_size` leaves no room for
                 the corpus's characters.
         """
         specials = self._specials(specials)
@@ -156,7 +155,7 @@ class WordPieceTokenizerSpec(Spec):
 
 
 def bert_normalizer(lowercase: bool) -> dict[str, Any]:
-    """BERT's cleaning of a text; accents go with capitals."""
+    """Return BERT's normaliser, which removes accents if it lowercases."""
     return {
         "type": "BertNormalizer",
         "clean_text": True,
@@ -167,17 +166,17 @@ def bert_normalizer(lowercase: bool) -> dict[str, Any]:
 
 
 def spelled_text(spelling: str) -> str:
-    """The text of a token inside a sentence: "##ing" is "ing", "walk" is " walk"."""
+    """Return the text of a token inside a sentence: "##ing" is "ing", "walk" is " walk"."""
     return spelling.removeprefix(CONTINUES) if is_continuing(spelling) else f" {spelling}"
 
 
 def is_continuing(spelling: str) -> bool:
-    """Whether a token goes on with a word."""
+    """Whether a token continues a word."""
     return spelling.startswith(CONTINUES) and spelling != CONTINUES
 
 
 def most_frequent_characters(words: Counter[str], limit: int) -> list[str]:
-    """The characters of a corpus by their frequency, and equally frequent ones by code point."""
+    """Return the most frequent characters, at most `limit`; equally frequent ones are ordered by code point."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
@@ -186,10 +185,10 @@ def most_frequent_characters(words: Counter[str], limit: int) -> list[str]:
 
 
 def _learn(words: Counter[str], characters: Sequence[str], n_tokens: int) -> list[str]:
-    """The tokens' spellings: of every character both, then what merging them gives, in order.
+    """Return the tokens' spellings: two for each character, then those that merges give, in order.
 
-    The library's own trainer takes the characters in whatever order its hash table has them. So each is given a
-    character of its own to stand for it, in order, and plain BPE learns from words spelled in those.
+    The library's WordPiece trainer takes the characters in its hash table's order, which varies. So each symbol is
+    replaced by a stand-in character, in a fixed order, and plain BPE learns from words spelled in these.
     """
     symbols = [*sorted(characters), *(CONTINUES + character for character in sorted(characters))]
     stand_in = {symbol: chr(_FIRST_SYMBOL + i) for i, symbol in enumerate(symbols)}
@@ -207,7 +206,7 @@ def _learn(words: Counter[str], characters: Sequence[str], n_tokens: int) -> lis
 
 
 def _repeated(words: Counter[str], stand_in: dict[str, str]) -> Iterator[str]:
-    """Every word in stand-ins, one a line, as often as it was counted; those with a rare character are left out."""
+    """Yield every word in stand-ins, one per line, as often as it was counted, except those with rare characters."""
     for word, count in words.items():
         pieces = [word[0], *(CONTINUES + character for character in word[1:MAX_WORD_CHARS])]
         if stand_in.keys() >= set(pieces):

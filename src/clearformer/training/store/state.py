@@ -37,7 +37,10 @@ class TrainState:
         model = build(config.model).to(device)
         average = copy.deepcopy(model).eval() if config.train.ema else None
         train = config.train
-        return cls(model, average, train.optimizer.build(model, train.lr, train.matrix_dtype))
+        optimizers = train.optimizer.build(model, train.lr, train.matrix_dtype)
+        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+            group.setdefault("peak_lr", group["lr"])  # torch's own optimizers do not have it
+        return cls(model, average, optimizers)
 
     @property
     def weights_to_use(self) -> Transformer:

@@ -272,6 +272,22 @@ def test_the_line_is_found_in_the_source() -> None:
     assert find_line(len, "x") is None
 
 
+def explained(x: int) -> int:
+    """Add two; this return of the docstring is no code.
+
+    return x + 1
+    """
+    # return x + 1, as a comment has it
+    return x + 2
+
+
+def test_neither_docstring_nor_comment_is_the_line_that_computes() -> None:
+    found = find_line(explained, "return")
+    assert found is not None
+    assert found.text == "return x + 2"
+    assert find_line(lambda x: x + 1, "x + 1") is not None
+
+
 @pytest.mark.parametrize("norm", [LayerNorm(), RMSNorm()])
 def test_every_line_that_is_shown_says_what_its_number_does(norm: Any) -> None:
     """Each step's line is in the source, and steps that compute different things have different lines."""
