@@ -33,11 +33,7 @@ from clearformer.training.store.folder import RunFolder
 
 DEFAULTS = {"text": "quick", "pairs": "translate", "labelled": "classify"}
 TWO_FILES = {"source", "target"}
-SOURCES = (
-    "name",
-    "path",
-    *TWO_FILES,
-)  # the keys of section `data` that say which data: one, or the two files
+SOURCES = ("name", "path", *TWO_FILES)  # keys of section `data`, one of which says what to read
 
 
 def quick() -> RunConfig:
@@ -493,7 +489,7 @@ def _one_source(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if isinstance(data, dict) and (given := {key for key in SOURCES if data.get(key, NONE) != NONE}):
             kept = given | (
                 TWO_FILES if given & TWO_FILES else set()
-            )  # each side may stand in a layer of its own
+            )  # the two files may be set in different layers
             taken_back = dict.fromkeys(said - kept, NONE)
             layer, said = layer | {"data": taken_back | data}, said | given
         done.append(layer)

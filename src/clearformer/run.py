@@ -330,8 +330,8 @@ def replay(
 
         cf.replay("NAME", 700)
 
-    Where the run has no weights of that step on disk, training is repeated in memory. It starts at the nearest earlier
-    checkpoint, or at the first weights, and goes on to the next step on disk, whose weights must come out the same.
+    If the run has no weights of that step on disk, training is repeated in memory. It starts at the nearest earlier
+    checkpoint, or at the first weights, and continues to the next step on disk, whose weights must come out the same.
 
     Args:
         run: An opened run, its name or its folder. It must have been trained there, and its data be where they were.

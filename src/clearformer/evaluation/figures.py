@@ -1,4 +1,4 @@
-"""Measurements as pictures, by matplotlib, which is imported only when one is drawn."""
+"""Measurements as figures, drawn by matplotlib, which is imported only when needed."""
 
 import warnings
 from collections.abc import Iterator
@@ -14,21 +14,21 @@ SUFFIXES = (".png", ".svg", ".pdf")
 DOTS_PER_INCH = 150
 CELL_INCHES, SMALLEST_SIDE, LARGEST_SIDE = 0.42, 2.6, 24.0
 LABEL_POINTS = 10
-MOST_CELLS_WITH_COUNTS = 40  # classes; of more, the counts would be too small to read
-DARK_SHARE = 0.55  # of a row; counts on darker cells are white
+MOST_CELLS_WITH_COUNTS = 40  # classes; with more, the counts would be too small to read
+DARK_SHARE = 0.55  # of a row; in darker cells the counts are white
 
 
 def confusion_matrix_figure(report: ClassificationReport, path: Path, title: str = "") -> None:
-    """Draw a confusion matrix: the counts, and as colour the share of the row's texts.
+    """Draw a confusion matrix with counts, each cell coloured by its share of the row's texts.
 
     Args:
-        report: its labels are the rows, its predictions the columns.
-        path: `.png`, `.svg` or `.pdf`.
-        title: what stands above; the accuracy and the macro-F1 always do.
+        report: The report; its labels are the rows, its predictions the columns.
+        path: The file to write: `.png`, `.svg` or `.pdf`.
+        title: A title above the accuracy and the macro-F1, which are always shown.
 
     Raises:
         MissingPackageError: matplotlib is not installed.
-        UserError: the path has another ending.
+        UserError: the path has another suffix.
         DiskError: the file cannot be written.
     """
     side = min(max(CELL_INCHES * len(report.names), SMALLEST_SIDE), LARGEST_SIDE)
@@ -38,23 +38,23 @@ def confusion_matrix_figure(report: ClassificationReport, path: Path, title: str
 
 @contextmanager
 def saved_figure(path: Path, width: float, height: float) -> Iterator[Any]:
-    """A figure of matplotlib to draw on, of a size in inches, which is written at the end of the `with` block.
+    """Yield a matplotlib figure of a size in inches; it is written to `path` at the end of the `with` block.
 
     Raises:
         MissingPackageError: matplotlib is not installed.
-        UserError: the path has another ending than `SUFFIXES`.
+        UserError: the path's suffix is not in `SUFFIXES`.
         DiskError: the file cannot be written.
     """
     check_known_format(path)
     with needs_extra("figures", "a figure needs matplotlib"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    # The canvas is named, and no global state of pyplot's is touched: it works without a screen, and in a notebook.
+    # An explicit canvas, without pyplot's global state, works without a screen and in a notebook.
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     yield figure
     with disk_errors(path), warnings.catch_warnings():
-        # A character that the font lacks is drawn as a box; a line for each of them would say no more.
+        # A character that the font lacks is drawn as a box, which needs no warning.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=DOTS_PER_INCH)
@@ -69,7 +69,7 @@ def _draw_confusion_matrix(figure: Any, report: ClassificationReport, side: floa
     axes = figure.subplots()
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     names = [letters(name) for name in report.names]
-    size = min(LABEL_POINTS, 72 * side / n_classes)  # no taller than their row
+    size = min(LABEL_POINTS, 72 * side / n_classes)  # no taller than a row
     axes.set_yticks(range(n_classes), names, fontsize=size)
     axes.set_xticks(range(n_classes), names, fontsize=size, rotation=45, ha="right", rotation_mode="anchor")
     axes.set_xlabel("prediction")
@@ -92,7 +92,7 @@ def _draw_confusion_matrix(figure: Any, report: ClassificationReport, side: floa
 
 
 def check_known_format(path: Path) -> None:
-    """Raise UserError where a figure's name does not end as one that can be written."""
+    """Raise UserError if the path's suffix is not in `SUFFIXES`."""
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(
             f"{path}: a figure is written as {', '.join(SUFFIXES)}: end the name with one of them"
@@ -105,5 +105,5 @@ def _counts(report: ClassificationReport) -> list[tuple[tuple[int, int], int]]:
 
 
 def letters(text: str) -> str:
-    """A name as matplotlib shows it letter by letter: between two dollar signs it would read formulas."""
+    """Escape dollar signs, between which matplotlib would read a formula."""
     return text.replace("$", r"\$")

@@ -13,34 +13,34 @@ from clearformer.errors import UserError
 
 Unit = Literal["bits", "nats"]
 NATS_PER_UNIT = {"bits": math.log(2), "nats": 1.0}
-SUM_TOLERANCE = 1e-5  # what a softmax over a large vocabulary in float32 may miss 1 by
+SUM_TOLERANCE = 1e-5  # the error of a float32 softmax over a large vocabulary
 
 
 def entropy(p: ArrayLike, unit: Unit = "bits") -> float:
     """H(P) = -sum p log p: how uncertain an outcome is.
 
     Raises:
-        UserError: `p` is no distribution, or the unit is unknown (as everywhere in this module).
+        UserError: `p` is not a distribution, or the unit is unknown (as everywhere in this module).
     """
     return cross_entropy(p, p, unit)
 
 
 def cross_entropy(p: ArrayLike, q: ArrayLike, unit: Unit = "bits") -> float:
-    """H(P, Q) = -sum p log q: the price of outcomes from P for one who expects Q; infinite where q = 0 < p."""
+    """H(P, Q) = -sum p log q: the cost of encoding outcomes from P with a code for Q; infinite where q = 0 < p."""
     p, q = _pair(p, q)
     happens = p > 0
-    with np.errstate(divide="ignore"):  # log 0 is -inf, which is meant
+    with np.errstate(divide="ignore"):  # log 0 = -inf is intended
         return _in(unit, float(-np.sum(p[happens] * np.log(q[happens]))))
 
 
 def perplexity(p: ArrayLike, q: ArrayLike) -> float:
-    """exp(H(P, Q)) in nats, 2^H(P, Q) in bits: among how many equally likely outcomes one is as unsure."""
-    with np.errstate(over="ignore"):  # infinity is meant
+    """exp(H(P, Q)) in nats, 2^H(P, Q) in bits: the number of equally likely outcomes with the same uncertainty."""
+    with np.errstate(over="ignore"):  # infinity is intended
         return float(np.exp(cross_entropy(p, q, "nats")))
 
 
 def kl_divergence(p: ArrayLike, q: ArrayLike, unit: Unit = "bits") -> float:
-    """D(P || Q) = sum p log(p / q) = H(P, Q) - H(P): what expecting Q costs beyond what P itself costs.
+    """D(P || Q) = sum p log(p / q) = H(P, Q) - H(P): the extra cost of a code for Q compared with one for P.
 
     Never negative, 0 only where P = Q, infinite where q = 0 < p, and not symmetric (Kullback and Leibler 1951).
     """
@@ -52,9 +52,9 @@ def kl_divergence(p: ArrayLike, q: ArrayLike, unit: Unit = "bits") -> float:
 
 
 def mutual_information(joint: ArrayLike, unit: Unit = "bits") -> float:
-    """I(X; Y) = D(P(x, y) || P(x) P(y)): how much knowing X says of Y, from the table of P(x, y), [X Y].
+    """I(X; Y) = D(P(x, y) || P(x) P(y)): how much X tells about Y, from the table of P(x, y), [X Y].
 
-    0 where they are independent; H(Y) where X determines Y.
+    It is 0 if they are independent, and H(Y) if X determines Y.
     """
     table = _distribution(joint, "the joint table", n_dims=2)
     independent = table.sum(1, keepdims=True) * table.sum(0, keepdims=True)

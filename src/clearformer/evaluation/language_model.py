@@ -1,8 +1,8 @@
-"""How well a language model predicts a text: all of it, in order, at a stated context and stride.
+"""Evaluating a language model on a text, window by window, with a given context and stride.
 
-With a context of C tokens and a stride of S, window k reads tokens kS to kS + C, and counts the predictions that
-no earlier window made: all of them in the first, the last S in every other. So every token but the first is
-predicted exactly once, by a model that reads C - S + 1 to C tokens before it (or all there are).
+With a context of C tokens and a stride of S, window k reads tokens kS to kS + C, and only predictions that no earlier
+window made count: all of them in the first, the last S in every other. So every token but the first is predicted
+exactly once, from the C - S + 1 to C tokens before it (or from all, if there are fewer).
 
 Shapes: W windows, B of them in a batch, T positions, N predictions, V vocabulary.
 """
@@ -26,10 +26,10 @@ from clearformer.evaluation.subsets import evenly_spaced
 from clearformer.model import Decoder
 from clearformer.text import Tokenizer
 
-TOKENS_AT_ONCE = 1 << 12  # in one batch; a CPU reads smaller and larger ones more slowly
+TOKENS_AT_ONCE = 1 << 12  # in one batch; smaller and larger ones are slower on a CPU
 LOGITS_AT_ONCE = 1 << 26  # numbers in one batch's logits: 256 MB in float32
-PREDICTIONS_AT_ONCE = 1 << 22  # numbers in each copy of them that the loss and the entropy need
-COUNTED_AT_ONCE = 1 << 20  # tokens that are looked at together for unknown ones
+PREDICTIONS_AT_ONCE = 1 << 22  # numbers in each of the copies that the loss and the entropy need
+COUNTED_AT_ONCE = 1 << 20  # tokens to search for unknown ones at once
 LARGEST_EXPONENT = 709.0  # of e, for a float64
 
 LogitsOf = Callable[[Int[Tensor, "B T"]], Float[Tensor, "B T V"]]
@@ -39,20 +39,20 @@ LogitsOf = Callable[[Int[Tensor, "B T"]], Float[Tensor, "B T V"]]
 class Evaluation:
     """How well a model predicts a text.
 
-    Perplexity and what is counted per token compare models of one vocabulary only; bits per character and per byte
-    compare any two of the same text. They are the length of a code for the text over the text's own length, and are not
-    defined where the tokens do not hold all of it: a model that predicts <unk> has not said which character it was.
+    Perplexity and figures per token compare only models with the same vocabulary; bits per character and per byte
+    compare any two models on the same text. They are the length of a code for the text over the length of the text.
+    They are undefined if the tokens lose a part of it: predicting <unk> does not say which character it was.
 
     Attributes:
         loss: The mean of -log p(token), in nats: the cross-entropy of the text and the model.
-        mean_entropy: The mean entropy of the predictions, in nats: the loss that the model itself expects. A model
-            whose loss is the larger one is surer than it ought to be.
+        mean_entropy: The mean entropy of the predictions, in nats: the loss that the model itself expects. If the loss
+            is larger, the model is overconfident.
         n_tokens: Tokens that were predicted: all but the split's first, or those of the windows that were read.
-        n_chars: Characters that these tokens stand for; None where a part of the split was read, or no tokeniser was
-            given, or the tokens do not hold all of the text (lower-cased ones, WordPiece, an unknown one in the split).
-        n_bytes: The same in UTF-8.
-        n_unknown: How many of the predicted tokens stand for what the vocabulary lacks; None where a part of the split
-            was read, or no tokeniser was given.
+        n_chars: The characters of these tokens; None if only a part of the split was read, no tokeniser was given, or
+            the tokens lose a part of the text (lower-casing, WordPiece, an unknown token in the split).
+        n_bytes: Likewise the bytes in UTF-8.
+        n_unknown: The unknown tokens among those predicted; None if only a part of the split was read, or no tokeniser
+            was given.
         context: The most tokens that a prediction was made from.
         stride: Tokens from the start of one window to the next.
         split: The split's name.
@@ -70,7 +70,7 @@ class Evaluation:
 
     @property
     def perplexity(self) -> float:
-        """exp(loss) (lecture 000, section 8): among how many equally likely tokens one would be as unsure."""
+        """exp(loss) (lecture 000, section 8): the number of equally likely tokens with the same uncertainty."""
         return perplexity_of(self.loss)
 
     @property
@@ -80,16 +80,16 @@ class Evaluation:
 
     @property
     def bits_per_char(self) -> float | None:
-        """Bits of all predictions over their characters; None where those are not known, or none."""
+        """Bits of all predictions over their characters; None if these are unknown or 0."""
         return self._bits_per(self.n_chars)
 
     @property
     def bits_per_byte(self) -> float | None:
-        """Bits of all predictions over their bytes; None where those are not known, or none."""
+        """Bits of all predictions over their bytes; None if these are unknown or 0."""
         return self._bits_per(self.n_bytes)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for `json.dumps`; a number that is not finite becomes None."""
+        """Return all values for `json.dumps`; a number that is not finite becomes None."""
         derived = ("perplexity", "bits_per_token", "bits_per_char", "bits_per_byte")
         values = asdict(self) | {name: getattr(self, name) for name in derived}
         return {name: finite(value) for name, value in values.items()}
@@ -110,23 +110,23 @@ def evaluate_split(
     dtype: torch.dtype | None = None,
     logits_of: LogitsOf | None = None,
 ) -> Evaluation:
-    """Read a split, in order, and measure how well the model predicts it.
+    """Measure how well a model predicts a split, read in order.
 
-    It draws no random numbers, and leaves the model in the mode it was in. Only predictions that count are unembedded.
-    Where the vocabulary is large, fewer than `batch_size` windows are read at once: logits must not fill the memory.
+    It draws no random numbers and restores the model's mode. Only predictions that count are unembedded. With a large
+    vocabulary, fewer than `batch_size` windows are read at once, to limit the memory of the logits.
 
     Args:
-        model: What predicts, on the device where it is.
-        split: What is predicted.
-        tokenizer: The split's; it says what the first token, which is not predicted, stands for, and which tokens are
-            unknown. Without it there are no counts of characters and bytes.
-        context: C, the most tokens to predict from; as many as the model can read, where not given.
-        stride: S, from 1 (every prediction from as much as there is) to C (fastest; the first predictions of each
-            window are made from almost nothing). Half of C, where not given: each from C / 2 tokens or more.
-        n_windows: How many windows to read, evenly spaced over all of them; all, where not given or there are no more.
-        batch_size: The most windows to read at once; as many as hold `TOKENS_AT_ONCE`, where not given.
-        dtype: The type of the matrix products (autocast); as it is around the call, where not given.
-        logits_of: What computes the logits in place of `model` itself, such as its compiled form.
+        model: The model, on any device.
+        split: The split to predict.
+        tokenizer: The split's tokeniser. It tells which tokens are unknown, and the size of the first token, which is
+            not predicted. Without it, characters and bytes are not counted.
+        context: C, the most tokens to predict from; by default the model's maximum length.
+        stride: S, from 1 (every prediction from the longest context) to C (fastest, but the first predictions of each
+            window have almost no context). By default C / 2, so that each has C / 2 tokens or more.
+        n_windows: How many windows to read, evenly spaced over all of them; by default all.
+        batch_size: The most windows to read at once; by default as many as hold `TOKENS_AT_ONCE`.
+        dtype: The type of the matrix products (autocast); by default as around the call.
+        logits_of: Computes the logits instead of `model` itself, such as its compiled form.
 
     Raises:
         UserError: the context or the stride is out of range.
@@ -152,13 +152,13 @@ def evaluate_whole_and_part(
     n_windows: int,
     dtype: torch.dtype | None = None,
 ) -> tuple[Evaluation, Evaluation]:
-    """The evaluations of a whole split and of some windows, as `evaluate_split` has them; each window is read once.
+    """Evaluate a whole split and, as a second result, some of its windows; each window is read once.
 
     Args:
-        model: As in `evaluate_split`, and so are the others.
-        split: What is predicted.
-        tokenizer: The split's.
-        n_windows: How many the second one is of.
+        model: As in `evaluate_split`; so are the others.
+        split: The split to predict.
+        tokenizer: The split's tokeniser.
+        n_windows: The number of windows in the second evaluation.
         dtype: The type of the matrix products.
     """
     context, stride = _context_and_stride(model, None, None)
@@ -188,7 +188,7 @@ def _evaluation(
     stride: int,
     split: str,
 ) -> Evaluation:
-    """The evaluation of windows, from the sums of each and the numbers of their predictions."""
+    """Return the evaluation of windows, given each one's sums and number of predictions."""
     n_tokens = int(n_counted.sum())
     loss, entropy = (float(total) / n_tokens for total in sums.sum(0))
     return Evaluation(
@@ -207,7 +207,7 @@ def _evaluation(
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of one length, of each of which the last `n_counted` predictions count."""
+    """Windows of one length; in each, the last `n_counted` predictions count."""
 
     starts: np.ndarray
     length: int
@@ -215,7 +215,7 @@ class Windows:
 
 
 def windows_of(n_tokens: int, context: int, stride: int) -> list[Windows]:
-    """The windows that predict every token but the first once, in order; those of one shape together."""
+    """Return the windows that predict every token but the first once, in order, grouped by shape."""
     n_targets = n_tokens - 1
     n_later = max(0, math.ceil((n_targets - context) / stride))  # windows after the first
     starts = stride * np.arange(n_later + 1)
@@ -224,18 +224,18 @@ def windows_of(n_tokens: int, context: int, stride: int) -> list[Windows]:
         return [first]
     predicted = context + stride * (n_later - 1)  # by all but the last window
     last = Windows(starts[-1:], n_targets - int(starts[-1]), n_targets - predicted)
-    if stride == context:  # the first is like those in the middle
+    if stride == context:  # the first has the shape of those in the middle
         return [Windows(starts[:-1], context, stride), last]
     return [first, Windows(starts[1:-1], context, stride), last]
 
 
 def count_windows(n_tokens: int, context: int) -> int:
-    """How many windows `evaluate_split` reads of a whole split, at the stride that it takes by itself."""
+    """Return how many windows `evaluate_split` reads of a whole split at its default stride."""
     return _n_starts(windows_of(n_tokens, context, default_stride(context)))
 
 
 def subset_of_windows(windows: Sequence[Windows], n: int) -> list[Windows]:
-    """`n` windows, evenly spaced over all of them; those of one shape together."""
+    """Return `n` windows, evenly spaced over all of them and grouped by shape."""
     chosen, before = evenly_spaced(n, _n_starts(windows)), 0
     subset = []
     for each in windows:
@@ -250,7 +250,7 @@ def _n_starts(windows: Sequence[Windows]) -> int:
 
 
 def _n_counted(windows: Sequence[Windows]) -> Int64[np.ndarray, " W"]:
-    """How many predictions count in each."""
+    """Return how many predictions count in each window."""
     counts = np.array([each.n_counted for each in windows], dtype=np.int64)
     return np.repeat(counts, [len(each.starts) for each in windows])
 
@@ -258,7 +258,7 @@ def _n_counted(windows: Sequence[Windows]) -> Int64[np.ndarray, " W"]:
 def _batches(
     split: Split, shapes: Sequence[Windows], batch_size: int | None, vocab_size: int, unembeds_all: bool
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Inputs [B T], and the targets that count [B n_counted]."""
+    """Yield inputs [B T], and the targets that count [B n_counted]."""
     for windows in shapes:
         most = batch_size or max(1, TOKENS_AT_ONCE // windows.length)
         unembedded = windows.length if unembeds_all else windows.n_counted
@@ -284,7 +284,7 @@ def _sums(
     dtype: torch.dtype | None,
     logits_of: LogitsOf | None = None,
 ) -> Float64[np.ndarray, "W 2"]:
-    """The sums of -log p(target) and of the predictions' entropies, in nats, over what counts in each window."""
+    """Return each window's sums of -log p(target) and of entropies over the predictions that count, in nats."""
     device = model.embed.weight.device
     found = [np.empty((0, 2))]
     batches = _batches(split, windows, batch_size, _vocab_size(model), unembeds_all=logits_of is not None)
@@ -302,7 +302,7 @@ def _sums(
 def _losses_and_entropies(
     logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]
 ) -> Float64[np.ndarray, "B 2"]:
-    """The sums of each row; some predictions at a time."""
+    """Return each row's sums of losses and of entropies, computed in chunks of predictions."""
     losses, entropies = [], []
     n_at_once = max(1, PREDICTIONS_AT_ONCE // logits.shape[-1])
     parts = zip(logits.flatten(0, 1).split(n_at_once), targets.flatten().split(n_at_once), strict=True)
@@ -315,7 +315,7 @@ def _losses_and_entropies(
 
 
 class _Text(NamedTuple):
-    """How much text some tokens stand for, as in `Evaluation`."""
+    """The size of the text that some tokens stand for, as in `Evaluation`."""
 
     n_unknown: int | None = None
     n_chars: int | None = None
@@ -323,9 +323,9 @@ class _Text(NamedTuple):
 
 
 def _predicted_text(split: Split, tokenizer: Tokenizer | None) -> _Text:
-    """The size of the text that all tokens but the first stand for; a character counts with its first byte.
+    """Return the size of the text without its first token; a character counts where its first byte is.
 
-    No characters where the tokens do not hold all of the text: a model that predicts them has predicted less than it.
+    There is no size if the tokens lose a part of the text, as predicting them does not predict all of it.
     """
     if tokenizer is None:
         return _Text()
@@ -334,14 +334,14 @@ def _predicted_text(split: Split, tokenizer: Tokenizer | None) -> _Text:
     if not tokenizer.lossless or n_unknown:
         return _Text(n_unknown - (first == tokenizer.unk_id))
     raw = tokenizer.token_bytes(first)
-    if tokenizer.opens_with_space:  # which the text does not have
+    if tokenizer.opens_with_space:  # a space that is not in the text
         raw = raw.removeprefix(b" ")
-    n_chars = sum(byte & 0b1100_0000 != 0b1000_0000 for byte in raw)  # 10xxxxxx goes on with a character
+    n_chars = sum(byte & 0b1100_0000 != 0b1000_0000 for byte in raw)  # 10xxxxxx continues a character
     return _Text(0, split.n_chars - n_chars, split.n_bytes - len(raw))
 
 
 def _count(split: Split, token: int | None) -> int:
-    """How often a token stands in a split."""
+    """Return how often a token occurs in a split."""
     if token is None:
         return 0
     starts = range(0, len(split), COUNTED_AT_ONCE)
@@ -365,7 +365,7 @@ def _context_and_stride(model: Decoder, context: int | None, stride: int | None)
 
 
 def default_stride(context: int) -> int:
-    """Half of the context: each prediction is made from that much or more."""
+    """Return half of the context, so that each prediction has that many tokens or more."""
     return max(1, context // 2)
 
 
@@ -379,5 +379,5 @@ def perplexity_of(loss: float) -> float:
 
 
 def finite(value: Any) -> Any:
-    """A value for JSON, which has no infinity: None in its place."""
+    """Return the value, or None in place of a number that is not finite, which JSON lacks."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""How well a model fills in masked tokens."""
+"""Evaluating a model on masked tokens."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -16,11 +16,11 @@ from clearformer.model import Encoder
 
 @dataclass(frozen=True)
 class MaskedEvaluation:
-    """How well a model predicts the tokens that were chosen (see `data/masking.py`), always the same ones.
+    """How well a model predicts the tokens chosen by masking (see `data/masking.py`), always the same ones.
 
     Attributes:
         loss: The mean of -log p(token), in nats.
-        accuracy: The share of the tokens that the model thought the likeliest.
+        accuracy: The share of tokens that were the model's first choice.
         n_tokens: Tokens predicted.
     """
 
@@ -30,11 +30,11 @@ class MaskedEvaluation:
 
     @property
     def perplexity(self) -> float:
-        """exp(loss) of the masked tokens: not to be compared with that of a model that reads from left to right."""
+        """exp(loss) of the masked tokens, not comparable with that of a model that reads from left to right."""
         return perplexity_of(self.loss)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for `json.dumps`; a number that is not finite becomes None."""
+        """Return all values for `json.dumps`; a number that is not finite becomes None."""
         return {
             name: finite(value) for name, value in (asdict(self) | {"perplexity": self.perplexity}).items()
         }
@@ -43,9 +43,9 @@ class MaskedEvaluation:
 def evaluate_masked(
     model: Encoder, batches: Iterable[MaskedBatch], *, dtype: torch.dtype | None = None
 ) -> MaskedEvaluation | None:
-    """Evaluate a model on all masked tokens of some batches; its mode is left as it was.
+    """Evaluate a model on all masked tokens of some batches, restoring its mode.
 
-    None where nothing is masked, as in rows of nothing but [UNK]: there is no mean over nothing.
+    Return None if nothing is masked, as in rows that consist of [UNK] alone.
     """
     device = model.embed.weight.device
     sums = TokenLossMeter()

@@ -1,4 +1,4 @@
-"""Sums of losses and right predictions over targets that are known, batch by batch."""
+"""Running sums of losses and right predictions, batch by batch."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ class TokenLossMeter:
         targets: torch.Tensor,
         at_once: int = 1024,
     ) -> None:
-        """Count the targets [B T] of some vectors [B T D]; padding among them is left out."""
+        """Add the targets [B T] of hidden vectors [B T D], except those that are `IGNORED`."""
         counts = targets != IGNORED
         for h, target in zip(hidden[counts].split(at_once), targets[counts].split(at_once), strict=True):
             logits = unembed(h).float()

@@ -1,4 +1,4 @@
-"""Subsets of held-out data for evaluations on the way: evenly spaced, and the same every time."""
+"""Subsets of held-out data for evaluations during training: evenly spaced, and the same every time."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,18 +11,18 @@ from clearformer.data.pairs.files import PairSide
 
 
 def evenly_spaced(n: int, total: int) -> np.ndarray:
-    """The places of `n` of `total` things, [n] int64: the middle one of each n-th part of them."""
+    """Return `n` of `total` indices, [n] int64: the middle one of each of `n` equal parts."""
     return (2 * np.arange(n) + 1) * total // (2 * n)
 
 
 def subset_of_text(split: Split, n: int, length: int) -> Split:
-    """`n` of the stretches of a text that are `length` tokens long, as a text; its last may be shorter."""
+    """Return `n` stretches of a split, each of `length` tokens (the last may be shorter), as a split of its own."""
     starts = length * evenly_spaced(n, -(-len(split) // length))
     return _split_of(split.name, [split.read(at, min(at + length, len(split))) for at in starts.tolist()])
 
 
 def subset_of_pairs(split: PairSplit, n: int) -> PairSplit:
-    """`n` of some pairs."""
+    """Return `n` evenly spaced pairs of a split."""
     chosen = evenly_spaced(n, len(split))
 
     def subset(side: PairSide) -> PairSide:
@@ -36,12 +36,12 @@ def subset_of_pairs(split: PairSplit, n: int) -> PairSplit:
 
 
 def subset_of_labelled(split: LabelledSplit, n: int) -> LabelledSplit:
-    """`n` of some labelled texts."""
+    """Return `n` evenly spaced labelled texts of a split."""
     return labelled_at(split, evenly_spaced(n, len(split)))
 
 
 def labelled_at(split: LabelledSplit, chosen: np.ndarray) -> LabelledSplit:
-    """The labelled texts at some places, [n] int64."""
+    """Return the labelled texts at the indices `chosen`, [n] int64."""
     rows = [split.row(index) for index in chosen.tolist()]
     return replace(
         split,
@@ -54,7 +54,7 @@ def labelled_at(split: LabelledSplit, chosen: np.ndarray) -> LabelledSplit:
 
 
 def _split_of(name: str, rows: Sequence[np.ndarray]) -> Split:
-    return Split(name, rows, n_chars=0, n_bytes=0)  # which nobody asks of a subset
+    return Split(name, rows, n_chars=0, n_bytes=0)  # sizes that no code reads of a subset
 
 
 def _ends(rows: Sequence[np.ndarray]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How well a model predicts given translations: every token of every target, from those before it and the source."""
+"""Evaluating a model on given translations: it predicts every target token from the source and the tokens before it."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -24,10 +24,10 @@ class PairLoss:
 
     Attributes:
         loss: The mean of -log p(token), in nats, never smoothed.
-        accuracy: The share of the tokens that the model thought the likeliest.
+        accuracy: The share of tokens that were the model's first choice.
         n_tokens: Tokens predicted, each target's <eos> included.
         n_pairs: Pairs read.
-        split: Their split's name.
+        split: The split's name.
     """
 
     loss: float
@@ -42,7 +42,7 @@ class PairLoss:
         return perplexity_of(self.loss)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for `json.dumps`; a number that is not finite becomes None."""
+        """Return all values for `json.dumps`; a number that is not finite becomes None."""
         values = asdict(self) | {"perplexity": self.perplexity, "bits_per_token": self.loss / math.log(2)}
         return {name: finite(value) for name, value in values.items()}
 
@@ -55,15 +55,15 @@ def evaluate_pairs(
     dtype: torch.dtype | None = None,
     batch_tokens: int = BATCH_TOKENS,
 ) -> PairLoss:
-    """Read every pair of a split and measure how well its target is predicted.
+    """Measure how well a model predicts the target of every pair in a split.
 
-    It draws no random numbers, and leaves the model in the mode it was in.
+    It draws no random numbers and restores the model's mode.
 
     Args:
-        model: What predicts, on the device where it is.
+        model: The model, on any device.
         split: The pairs.
-        tokenizer: Theirs.
-        dtype: The type of the matrix products (autocast); as it is around the call, where not given.
+        tokenizer: Their tokeniser.
+        dtype: The type of the matrix products (autocast); by default as around the call.
         batch_tokens: The most tokens to read at once.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How good translations are: BLEU and chrF by sacrebleu, with the signatures that say how they were counted."""
+"""Scores of translations: BLEU and chrF by sacrebleu, with the signatures that say how they were computed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from clearformer.errors import UserError, needs_extra
 
 @dataclass(frozen=True)
 class Metric:
-    """A score of all translations together, from 0 to 100, and sacrebleu's signature of how it was counted."""
+    """A score of all translations together, from 0 to 100, with sacrebleu's signature of its settings."""
 
     name: str
     score: float
@@ -24,7 +24,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class SentenceScores:
-    """One translation by itself: BLEU of the n-grams that it is long enough to have, and chrF."""
+    """The scores of one translation: chrF, and BLEU over the orders of n-grams that it is long enough to have."""
 
     bleu: float
     chrf: float
@@ -33,15 +33,15 @@ class SentenceScores:
 
 @dataclass(frozen=True)
 class TranslationScores:
-    """How near some translations come to their references.
+    """How close translations are to their references.
 
     Attributes:
         hypotheses: The translations.
-        references: What each should be.
-        bleu: Of the plain text, by sacrebleu's own tokeniser (Papineni et al. 2002; Post 2018).
-        bleu_lowercase: The same without regard to case, as most figures for Multi30k are.
+        references: The reference of each translation.
+        bleu: BLEU of the plain text, by sacrebleu's own tokeniser (Papineni et al. 2002; Post 2018).
+        bleu_lowercase: BLEU of the lower-cased text, as in most figures for Multi30k.
         chrf: F2 of character n-grams (Popović 2015).
-        length_ratio: Words of the translations over those of the references.
+        length_ratio: Words of the translations over words of the references.
     """
 
     hypotheses: list[str]
@@ -53,13 +53,13 @@ class TranslationScores:
 
     @property
     def exact_match(self) -> float:
-        """The share of translations that are their reference, white space around them aside."""
+        """The share of translations that equal their reference, ignoring white space around them."""
         pairs = zip(self.hypotheses, self.references, strict=True)
         return sum(a.strip() == b.strip() for a, b in pairs) / len(self.hypotheses)
 
     @cached_property
     def sentences(self) -> list[SentenceScores]:
-        """Each translation by itself."""
+        """The scores of each translation by itself."""
         bleu_of, chrf_of = sacrebleu_metrics().BLEU(effective_order=True), sacrebleu_metrics().CHRF()
         return [
             SentenceScores(
@@ -71,7 +71,7 @@ class TranslationScores:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """The figures with their signatures, for `json.dumps`."""
+        """Return the figures with their signatures, for `json.dumps`."""
         return {
             "n": len(self.hypotheses),
             **{
@@ -94,7 +94,7 @@ class TranslationScores:
 
 @dataclass(frozen=True)
 class TranslationEvaluation:
-    """A run's translations of some sentences, the best of each, and how good they are."""
+    """A run's best translation of each sentence, their scores, and the settings of the search."""
 
     scores: TranslationScores
     translations: list[Translation]
@@ -102,11 +102,11 @@ class TranslationEvaluation:
 
     @property
     def n_cut(self) -> int:
-        """Translations that ended because they had become too long."""
+        """The number of translations that were cut because they became too long."""
         return sum(translation.cut for translation in self.translations)
 
     def to_json(self) -> dict[str, Any]:
-        """The figures and how they came about, for `json.dumps`."""
+        """Return the figures and the settings of the search, for `json.dumps`."""
         return self.scores.to_json() | {"n_cut": self.n_cut} | self.settings
 
 
@@ -116,10 +116,10 @@ def evaluate_translation(
     """Translate sentences and compare them with their references; `settings` are those of `translate`.
 
     Raises:
-        UserError: there are not as many references as sentences, or what `translate` raises.
+        UserError: there are not as many references as sentences, or `translate` raises it.
     """
     check_equal_lengths(len(sources), len(references), "sentences")
-    sacrebleu_metrics()  # what would fail after the translating fails before it
+    sacrebleu_metrics()  # so that a missing package is reported before translating
     best = [candidates[0] for candidates in translate(run, sources, **settings)]
     plain = {key: value for key, value in settings.items() if isinstance(value, str | int | float)}
     scores = score_translations([translation.text for translation in best], references)
@@ -129,13 +129,13 @@ def evaluate_translation(
 def score_translations(
     hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a"
 ) -> TranslationScores:
-    """Compare translations with their references, one of each.
+    """Score translations against one reference each.
 
     Args:
         hypotheses: The translations.
-        references: What they should be.
-        tokenize: How BLEU finds words: a tokeniser of sacrebleu's, or `none` for texts whose words are set apart by
-            spaces already.
+        references: Their references.
+        tokenize: How BLEU finds words: one of sacrebleu's tokenisers, or `none` for texts whose words are already
+            separated by spaces.
 
     Raises:
         UserError: there is nothing to compare, or sacrebleu has no such tokeniser.
@@ -156,7 +156,7 @@ def score_translations(
 def bleu(
     hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False, tokenize: str = "13a"
 ) -> tuple[Metric, tuple[int, int]]:
-    """BLEU of all translations together, and how many words they and the references have.
+    """Return BLEU of all translations together, and the numbers of words in them and in the references.
 
     Raises:
         UserError: sacrebleu has no such tokeniser.
@@ -166,21 +166,21 @@ def bleu(
         raise UserError(f"tokenize: sacrebleu has no {tokenize!r}; it has {', '.join(known)}")
     metric = sacrebleu_metrics().BLEU(
         lowercase=lowercase, tokenize=tokenize, force=True
-    )  # of texts that end in " ." as of others
+    )  # without force, sacrebleu warns about texts that end in " ."
     result = metric.corpus_score(list(hypotheses), [list(references)])
     name = "BLEU, lower-cased" if lowercase else "BLEU"
     return Metric(name, result.score, str(metric.get_signature())), (result.sys_len, result.ref_len)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Metric:
-    """chrF of all translations together."""
+    """Return chrF of all translations together."""
     metric = sacrebleu_metrics().CHRF()
     result = metric.corpus_score(list(hypotheses), [list(references)])
     return Metric("chrF", result.score, str(metric.get_signature()))
 
 
 def sacrebleu_metrics() -> Any:
-    """sacrebleu's module of metrics.
+    """Import and return sacrebleu's module of metrics.
 
     Raises:
         MissingPackageError: sacrebleu is not installed.
@@ -191,7 +191,7 @@ def sacrebleu_metrics() -> Any:
 
 
 def check_equal_lengths(n: int, n_references: int, what: str) -> None:
-    """Refuse a comparison that has no sense.
+    """Check that there are as many references as translations (or sentences, named by `what`).
 
     Raises:
         UserError: the numbers differ, or are 0.

@@ -1,1 +1,1 @@
-"""Runs on disk: found and read by their names, trained and evaluated."""
+"""Runs on disk: finding and reading them by name, training, evaluating and replaying them."""

@@ -1,4 +1,4 @@
-"""The evaluation of a run on a whole split of its own data, or on other data of the same kind."""
+"""Evaluating a run on a whole split of its own data, or on other data of the same kind."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -18,10 +18,10 @@ from clearformer.training.tasks.reports import EvaluationReport, Section
 from clearformer.training.tasks.task import EvaluationData, EvaluationOptions, TrainedModel
 
 Spelled = Callable[[str], str]
-"""Writes the name of an option as a reader types it: `split` in Python, `--split` on the command line."""
+"""Returns an option's name as the user types it: `split` in Python, `--split` on the command line."""
 
 HELD_OUT = "val"
-WHOLE = "train"  # the split that holds all of the data of which none are held out
+WHOLE = "train"  # the split that holds all of the data if none are held out
 INHERITED = (
     "field",
     "text_field",
@@ -29,7 +29,7 @@ INHERITED = (
     "columns",
     "labels",
     "too_long",
-)  # of the run's own settings
+)  # settings that other data take from the run's own
 CHANGED = (
     "the run's own data have changed since it was trained: what is held out now may have been training text"
 )
@@ -40,9 +40,9 @@ class DataChoice:
     """The data to evaluate a run on.
 
     Attributes:
-        split: Of the run's own data; the held-out one, where not given.
-        files: Other data in their place, read whole.
-        allow_changed: Whether own data that have changed since training are read as they are, and not refused.
+        split: The split of the run's own data; by default the held-out one.
+        files: Other data to read instead, whole.
+        allow_changed: Whether to accept own data that have changed since training; otherwise they are refused.
     """
 
     split: str | None = None
@@ -51,21 +51,21 @@ class DataChoice:
 
     @property
     def name(self) -> str:
-        """The name of the data in a message or a JSON object."""
+        """The name of the data in messages and JSON."""
         return " ".join(self.files) or self.own_split
 
     @property
     def own_split(self) -> str:
-        """The split of the run's own data that is read, where no files are."""
+        """The split to read of the run's own data, if there are no files."""
         return HELD_OUT if self.split is None else self.split
 
 
 def check_choice(choice: DataChoice, spelled: Spelled = str) -> None:
-    """Raise UserError where something is said of the run's own data, and others are read.
+    """Raise UserError if an option about the run's own data is combined with other data.
 
     Args:
         choice: The data.
-        spelled: How the reader writes the name of an option.
+        spelled: Returns an option's name as the user types it.
     """
     data = spelled("data")
     if choice.files and choice.split is not None:
@@ -78,12 +78,12 @@ def check_choice(choice: DataChoice, spelled: Spelled = str) -> None:
 
 
 def check_applicable(config: RunConfig, given: Iterable[str], spelled: Spelled = str) -> None:
-    """Raise UserError for an option that has no part in measuring a run of this kind.
+    """Raise UserError for an option that does not apply to runs of this kind.
 
     Args:
-        config: The run's.
+        config: The run's configuration.
         given: The options that were given.
-        spelled: How the reader writes the name of an option.
+        spelled: Returns an option's name as the user types it.
     """
     own, given = config.train.objective, set(given)
     for objective in TASKS:
@@ -98,16 +98,16 @@ def check_applicable(config: RunConfig, given: Iterable[str], spelled: Spelled =
 def evaluate_run(
     run: RunLike, choice: DataChoice, options: EvaluationOptions, spelled: Spelled = str
 ) -> EvaluationReport:
-    """Evaluate a run by what it is trained for.
+    """Evaluate a run on the task that it was trained for.
 
-    The values for JSON say in `data_changed` whether the run's own data are others than it was trained on; it is null
-    where they were not read.
+    In the values for JSON, `data_changed` says whether the run's own data have changed since training; it is null if
+    other data were read.
 
     Raises:
         RunError: the run's data have no such split, or it was imported and has none.
         DataError, TokenizerError: the data cannot be read, or not by this run; or they have changed.
         UserError: an option is out of range or is for other runs, or the number of files is wrong.
-        NonFiniteError: the loss is no finite number.
+        NonFiniteError: the loss is not finite.
     """
     check_applicable(run.config, options.given, spelled)
     check_choice(choice, spelled)
@@ -123,18 +123,18 @@ def evaluate_run(
 
 
 class _Chosen(NamedTuple):
-    """The data, and whether they are the run's own and others than it was trained on; None of others."""
+    """The data, and whether they have changed since training; None for data that are not the run's own."""
 
     data: EvaluationData
     changed: bool | None
 
 
 def own_data(run: RunLike, choice: DataChoice, spelled: Spelled = str) -> _Chosen:
-    """A split of the data that the run was trained on.
+    """Read a split of the data that the run was trained on.
 
     Raises:
         RunError: there is no such split.
-        DataError: the data cannot be used, or are not those that the run was trained on.
+        DataError: the data cannot be used, or have changed since training.
     """
     own = read_own_data(run, allow_changed=choice.allow_changed)
     if choice.own_split not in own.prepared.splits:
@@ -154,10 +154,10 @@ def own_data(run: RunLike, choice: DataChoice, spelled: Spelled = str) -> _Chose
 
 
 def other_data(run: RunLike, choice: DataChoice, spelled: Spelled = str) -> _Chosen:
-    """All of some files, as data of the kind that the run was trained on.
+    """Read files whole, as data of the kind that the run was trained on.
 
     Raises:
-        UserError: there are too many, or a name that is none.
+        UserError: there are too many files, or a name is not valid.
         DataError: the data cannot be used.
     """
     config = run.config.replace(data=data_of_files(run.config.data, choice.files, spelled))
@@ -169,15 +169,15 @@ def other_data(run: RunLike, choice: DataChoice, spelled: Spelled = str) -> _Cho
 
 
 def training_data(run: RunLike) -> Prepared:
-    """The data that the run was trained on, refused where they have changed."""
+    """Read the data that the run was trained on; an error if they have changed."""
     return read_own_data(run).prepared
 
 
 def data_of_files(own: Data, files: Sequence[str], spelled: Spelled = str) -> Data:
-    """The settings of some files, read whole, as data of the kind that the run was trained on.
+    """Return the settings to read files whole, as data of the kind that the run was trained on.
 
     Raises:
-        UserError: there are too many, or a name that is none.
+        UserError: there are too many files, or a name is not valid.
     """
     kind: type[Data] = KINDS[own.form]
     inherited = {name: getattr(own, name) for name in INHERITED if name in kind.model_fields}

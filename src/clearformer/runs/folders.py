@@ -50,20 +50,20 @@ TASKS: dict[str, tuple[Data, Objective]] = {
 }
 UNKEPT = "model"
 """The name of a run that is kept in no folder."""
-STEPS = 1000  # of training a model further, where nothing else is said
-TIMES_LISTED = 20  # checkpoints, while training deletes them
+STEPS = 1000  # `train.max_steps` of a run that was not trained here
+TIMES_LISTED = 20  # attempts to read checkpoints that training may delete meanwhile
 STEPS_LISTED = 16  # in a message
 
 
 def name_for(preset: str, config: RunConfig) -> str:
-    """A free name that says the preset and the data, once where the data are called by the preset's name."""
+    """Return a free name made of the preset and the data; of the data alone if their name begins with the preset's."""
     label = config.data.label
     return free_name(label if f"{label}-".startswith(f"{preset}-") else f"{preset}-{label}")
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A checkpoint of a run, read: its model in evaluation mode, tokeniser and configuration."""
+    """A checkpoint that was read: its model in evaluation mode, the run's tokeniser and configuration."""
 
     folder: RunFolder
     config: RunConfig
@@ -88,15 +88,15 @@ class RunLike(Protocol):
 
 
 def list_runs() -> list[RunFolder]:
-    """The runs in the runs' folder, by name."""
+    """Return the runs in the runs' folder, sorted by name."""
     return [RunFolder(path.parent) for path in sorted(runs_folder().glob("*/config.toml"))]
 
 
 def find_run(name_or_path: str | Path) -> RunFolder:
-    """The folder of a run given by its name or by a path.
+    """Return the folder of a run, given its name or a path.
 
     Raises:
-        RunError: there is no such run (with the nearest name).
+        RunError: there is no such run; the message names the nearest.
     """
     if not isinstance(name_or_path, str | PathLike):
         raise RunError(f"a run is given by its name or its folder; got {shown(name_or_path)}")
@@ -120,7 +120,7 @@ def is_run(name_or_path: str) -> bool:
 
 
 def folder_of(run: RunLike) -> RunFolder | None:
-    """Where a run is kept; None for a model that is kept nowhere."""
+    """Return a run's folder; None for a run that is kept in none."""
     try:
         return run.folder
     except RunError:
@@ -128,7 +128,7 @@ def folder_of(run: RunLike) -> RunFolder | None:
 
 
 def name_of(folder: RunFolder) -> str:
-    """The name by which `find_run` finds a run's folder, or its path where it is not in the runs' folder."""
+    """Return the name by which `find_run` finds a run, or its path if it is not in the runs' folder."""
     name = folder.path.name
     is_there = (runs_folder() / name).resolve() == folder.path.resolve()
     return name if is_there else str(short_path(folder.path))
@@ -139,15 +139,15 @@ def new_run(
     option: str = "--run",
     way_out: str = "go on with it by --resume, choose another name, or delete the folder",
 ) -> RunFolder:
-    """The folder for a new run.
+    """Return the folder for a new run.
 
     Args:
-        name: The run's.
-        option: What a message calls the name.
-        way_out: What it says of a name that is taken by a run.
+        name: The run's name.
+        option: The option that gave the name, for messages.
+        way_out: Advice in the message if a run has that name already.
 
     Raises:
-        RunError: the name is no plain name, or is taken.
+        RunError: the name has characters that are not allowed, or is taken.
     """
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}", name):
         raise RunError(f"{option}: {shown(name)} is no name for a run; use letters, digits, '.', '_' and '-'")
@@ -161,9 +161,9 @@ def new_run(
 
 
 def free_name(stem: str) -> str:
-    """A name for a new run: `stem` in the letters a name may have, or `stem-2`, `stem-3` ... where it is taken.
+    """Return a free name for a new run: `stem`, or `stem-2`, `stem-3` ... if it is taken.
 
-    Where `stem` has none of them, it is `run`.
+    Characters that a name may not have are replaced; a stem without any others becomes `run`.
     """
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:80].strip("-._") or "run"
     number, name = 1, stem
@@ -179,7 +179,7 @@ def read_run(
     device: str | torch.device = "auto",
     average: int = 1,
 ) -> Loaded:
-    """A run's model, tokeniser and configuration; arguments and errors are those of `run.load`."""
+    """Read a run's model, tokeniser and configuration; arguments and errors are those of `run.load`."""
     if not isinstance(average, int) or isinstance(average, bool):
         raise RunError(f"average: a whole number of checkpoints; got {shown(average)}")
     folder = find_run(name_or_path)
@@ -203,15 +203,15 @@ def write_run(
     step: int = 0,
     text_sha256: str = "",
 ) -> RunFolder:
-    """Make a run's folder of a model that was not trained in it; whole, or not there.
+    """Write a run's folder for a model that was not trained in it; it appears complete or not at all.
 
     Args:
-        target: A folder that is not there yet, or is empty.
-        config: The run's.
-        tokenizer: The run's.
-        weights: Of the model, by name.
-        step: How many steps it was trained for.
-        text_sha256: Of what it was trained on; nothing where that is not known.
+        target: A folder that does not exist yet, or is empty.
+        config: The run's configuration.
+        tokenizer: The run's tokeniser.
+        weights: The model's weights, by name.
+        step: How many steps the model was trained for.
+        text_sha256: The SHA-256 of its training data; empty if that is not known.
 
     Raises:
         DiskError: it cannot be written.
@@ -222,19 +222,19 @@ def write_run(
         made.create(config, tokenizer, text_sha256)
         save_checkpoint(made.checkpoints, Checkpoint(Progress(step=step), weights, {}))
         link(made.checkpoints, {"latest": step})
-        read_run(unfinished, device="cpu")  # what cannot be read again is no run
+        read_run(unfinished, device="cpu")  # fails if the run cannot be read again
     return RunFolder(target)
 
 
 def run_config(
     model: ModelConfig, labels: tuple[str, ...] | None = None, tokenizer: str | None = None
 ) -> RunConfig:
-    """A run of a model: what it was trained on is not known, so the data are those that its task begins with.
+    """Return a run's configuration for a model from elsewhere; its data are unknown, so they are its task's default.
 
     Args:
-        model: What it is made of.
+        model: The model's settings.
         labels: The names of its classes.
-        tokenizer: The kind of its tokeniser; one that no setting names is left out.
+        tokenizer: The kind of its tokeniser; a kind that no setting names is ignored.
     """
     data, objective = TASKS["classes" if model.n_classes is not None else model.family]
     if isinstance(data, LabelledData):
@@ -246,25 +246,25 @@ def run_config(
 
 
 def kept_steps(folder: RunFolder) -> list[int]:
-    """The steps whose weights a run keeps, in checkpoints or in snapshots, the earliest first."""
+    """Return the steps whose weights a run keeps, in checkpoints or snapshots, the earliest first."""
     return sorted(kept_folders(folder))
 
 
 def kept_folders(folder: RunFolder) -> dict[int, Path]:
-    """Where the weights that a run keeps are, by their steps; of a checkpoint and a snapshot the checkpoint."""
+    """Return the folders of the weights that a run keeps, by step; a checkpoint comes before a snapshot."""
     paths = [*list_checkpoints(folder.snapshots), *list_checkpoints(folder.checkpoints)]
     return {step_of(path): path for path in paths}
 
 
 def find_kept(folder: RunFolder, step: int) -> Path | None:
-    """The checkpoint or the snapshot of a step; None where the run keeps neither."""
+    """Return the checkpoint or snapshot of a step; None if the run keeps neither."""
     return kept_folders(folder).get(step)
 
 
 def find_weights(folder: RunFolder, checkpoint: str, average: int) -> tuple[Path, dict[str, Tensor]]:
-    """The folder of a checkpoint or a snapshot and its weights, or the mean of several checkpoints'; see `load`.
+    """Return the folder of a checkpoint or snapshot and its weights, or the mean of several checkpoints; see `load`.
 
-    A run under way deletes old checkpoints: where one is gone before it is read, they are listed anew.
+    A run in progress deletes old checkpoints. If one is gone before it is read, they are listed again.
     """
     for _ in range(TIMES_LISTED):
         path = find_checkpoint(folder, checkpoint)
@@ -278,12 +278,12 @@ def find_weights(folder: RunFolder, checkpoint: str, average: int) -> tuple[Path
 
 
 def mean_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the weights of some checkpoints, each verified; summed in float64.
+    """Return the mean of the weights of some checkpoints, each verified; summed in float64.
 
-    Of a run's last checkpoints it is often better than each of them (Vaswani et al. 2017, 6.1, take five).
+    The mean of a run's last checkpoints is often better than each of them (Vaswani et al. 2017, 6.1, take five).
 
     Raises:
-        CheckpointError: one of them is damaged, or they are not of one model.
+        CheckpointError: one of them is damaged, or they are not of the same model.
     """
     first = verified_weights(checkpoints[0])
     if len(checkpoints) == 1:
@@ -300,7 +300,7 @@ def mean_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def verified_weights(checkpoint: Path) -> dict[str, Tensor]:
-    """The weights in a checkpoint or a snapshot.
+    """Verify a checkpoint or snapshot and read its weights.
 
     Raises:
         CheckpointError: it is damaged.
@@ -313,10 +313,10 @@ def verified_weights(checkpoint: Path) -> dict[str, Tensor]:
 
 
 def last_checkpoints(folder: RunFolder, step: int, n: int) -> list[Path]:
-    """The checkpoint of a step and those before it, `n` of them, the newest first.
+    """Return `n` checkpoints, that of a step and those before it, the newest first.
 
     Raises:
-        RunError: there are fewer.
+        RunError: there are fewer, or the step has a snapshot only.
     """
     if n < 1:
         raise RunError(f"average: at least 1 checkpoint; got {n}")
@@ -334,11 +334,11 @@ def last_checkpoints(folder: RunFolder, step: int, n: int) -> list[Path]:
 
 
 def find_checkpoint(folder: RunFolder, which: str) -> Path:
-    """The folder of a checkpoint: `latest`, `best`, or a step's number; of a step there may be a snapshot alone.
+    """Return the folder of a checkpoint: `latest`, `best`, or the number of a step, which may be a snapshot's.
 
     Raises:
         RunError: the run has no such checkpoint.
-        CheckpointError: which one is the best stands in a damaged one.
+        CheckpointError: the newest checkpoint, which records the best one, is damaged.
     """
     kept = kept_folders(folder)
     by_number = {str(step): path for step, path in kept.items()}
@@ -363,7 +363,7 @@ def find_checkpoint(folder: RunFolder, which: str) -> Path:
 
 
 def listed(steps: Iterable[int]) -> str:
-    """Steps for a message: all, or the first ones and the last where they are many."""
+    """Format steps for a message; of many, the first ones and the last."""
     numbers = [str(step) for step in sorted(steps)]
     return ", ".join(
         numbers if len(numbers) <= STEPS_LISTED else [*numbers[: STEPS_LISTED - 1], "...", numbers[-1]]
@@ -375,9 +375,8 @@ class OwnData:
     """The data that a run was trained on, in its own tokens.
 
     Attributes:
-        prepared: Its splits by name, and how they were made.
-        changed: Whether it is another text now than the run was trained on: then what is held out may have been
-            training text.
+        prepared: The splits by name, and how they were made.
+        changed: Whether the data have changed since training, so that held-out data may have been training data.
     """
 
     prepared: Prepared
@@ -385,19 +384,19 @@ class OwnData:
 
 
 def read_own_data(run: RunLike, *, allow_changed: bool = False) -> OwnData:
-    """The data that a run was trained on, compared with what they were then.
+    """Read the data that a run was trained on, and compare them with the data of that time.
 
-    Whatever measures a run on its own data reads them here.
+    All code that evaluates a run on its own data reads them here.
 
     Args:
-        run: Of any kind.
-        allow_changed: Whether data that have changed since are taken as they are, instead of refused.
+        run: Any run.
+        allow_changed: Whether to accept data that have changed since training; otherwise they are refused.
 
     Raises:
-        DataError: they have changed since, or cannot be read.
-        RunError: the run was imported and has none, or its env.json does not tell what they were.
+        DataError: they have changed since training, or cannot be read.
+        RunError: the run was imported and has none, or its env.json does not record them.
     """
-    run.folder.trained_on()  # refuses an imported run before data are read that are not its own
+    run.folder.trained_on()  # raises for an imported run, before data are read that are not its own
     prepared = prepare_data(run.config.data, run.tokenizer, max_tokens=run.config.model.max_seq_len)
     difference = run.folder.difference_of_text(prepared.manifest["source"]["sha256"])
     if difference and not allow_changed:

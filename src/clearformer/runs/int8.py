@@ -1,4 +1,4 @@
-"""The cost of int8 weights: the held-out loss with them beside the loss without."""
+"""The cost of int8 weights: the held-out loss with them and without."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from clearformer.runs.evaluation import HELD_OUT
 from clearformer.runs.folders import RunLike, read_own_data
 
 WINDOWS = 64
-"""Of the held-out split that are read, evenly spaced."""
+"""The number of windows of the held-out split to read, evenly spaced."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -21,11 +21,11 @@ class Int8Losses(Result):
     """The held-out loss of a model with int8 weights and without, on the same sample of the held-out split.
 
     Attributes:
-        loss: Nats per token of the model as it is.
-        int8_loss: Of its copy with int8 weights.
-        n_tokens: Predicted for it; 64 windows of the split, evenly spaced, with half a context before each.
-        n_bytes: Of the weights as they are.
-        int8_n_bytes: Of those in int8.
+        loss: The loss of the model itself, in nats per token.
+        int8_loss: The loss of its copy with int8 weights.
+        n_tokens: Tokens predicted, in 64 evenly spaced windows of the split with half a context before each.
+        n_bytes: Bytes of the model's own weights.
+        int8_n_bytes: Bytes of the int8 copy's weights.
     """
 
     loss: float
@@ -35,7 +35,7 @@ class Int8Losses(Result):
     int8_n_bytes: int
 
     def in_words(self) -> str:
-        """All of it in one line."""
+        """Return all values in one line."""
         return (
             f"{self.int8_n_bytes / 1e6:.1f} MB in place of {self.n_bytes / 1e6:.1f}; held-out loss "
             f"{self.int8_loss:.4f} nats a token, without {self.loss:.4f} (a sample of {self.n_tokens:,} tokens)"
@@ -43,12 +43,12 @@ class Int8Losses(Result):
 
 
 def int8_losses(run: RunLike) -> Int8Losses:
-    """The held-out loss of a decoder's run with int8 weights and without, on a sample of its own data.
+    """Measure a decoder's held-out loss with int8 weights and without, on a sample of the run's own data.
 
     Raises:
         RunError: the run has no data of its own, or none held out.
         DataError: they cannot be read, or have changed since it was trained.
-        UserError: its model continues no texts.
+        UserError: its model is not a decoder.
     """
     check_run(run, "config")
     model = require_decoder(run.model)

@@ -1,9 +1,9 @@
-"""A run's training made again, to the bit: its weights after any step that it took.
+"""Replaying a run's training bit for bit, to get its weights after any step.
 
-The steps are taken once more from the nearest checkpoint before, or from the first weights, by the training's own code
-at the learning rates of then (lr_factors.f64), which may have followed the clock, and with as many threads as then
-(threads.u16), which may have followed the load of the machine. The run's folder is only read. That the weights are the
-same to the bit holds on the machine that trained the run.
+Training's own code repeats the steps, from the nearest earlier checkpoint or from the first weights. It takes the
+recorded learning rates (lr_factors.f64), which may have depended on the clock, and the recorded numbers of threads
+(threads.u16), which may have depended on the machine's load. The run's folder is only read. The weights come out the
+same to the bit on the machine that trained the run.
 """
 
 import logging
@@ -40,7 +40,7 @@ from clearformer.training.tasks import Task, make_task
 from clearformer.training.threads import ThreadsOfThen
 
 OnStep = Callable[[int, int], None]
-"""Receives how many steps are taken, and how many there are to take."""
+"""Called with the number of steps repeated so far, and the number to repeat."""
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 def replay_run(
     folder: RunFolder, step: int, device: str | torch.device = "auto", on_step: OnStep = lambda *_: None
 ) -> Loaded:
-    """The run after a step that it took; arguments and errors are those of `run.replay`."""
+    """Return the run as it was after a step; arguments and errors are those of `run.replay`."""
     check_took(folder, step)
     if find_kept(folder, step) is not None:
         return read_run(folder.path, step, device)
@@ -65,10 +65,10 @@ def replay_run(
 def replayed_weights(
     folder: RunFolder, config: RunConfig, task: Task, step: int, on_step: OnStep
 ) -> dict[str, Tensor]:
-    """The weights after a step, from the steps taken again: up to it, and on to the next one that the run keeps.
+    """Return the weights after a step by repeating the training up to it, and on to the next step on disk.
 
     Raises:
-        RunError: the weights of a step that the run keeps did not come out the same.
+        RunError: the weights of a step that is on disk did not come out the same.
     """
     kept = kept_steps(folder)
     last = next((each for each in kept if each >= step), step)
@@ -87,7 +87,7 @@ def replayed_weights(
 
 
 def check_took(folder: RunFolder, step: int) -> None:
-    """Raise UserError where a run has not taken a step."""
+    """Raise UserError if a run has not taken this many steps."""
     if not isinstance(step, int) or isinstance(step, bool) or step < 0:
         raise UserError(f"step takes a whole number of 0 or more; got {shown(step)}")
     lines = read_metrics(folder.metrics_file)
@@ -100,12 +100,12 @@ def check_took(folder: RunFolder, step: int) -> None:
 
 
 def check_same(folder: RunFolder, step: int, training: Training, start: int) -> None:
-    """Raise RunError where the weights made again are not those that the run kept; unless these are gone or damaged."""
+    """Raise RunError if the replayed weights differ from those on disk; skipped if those are gone or damaged."""
     kept = find_kept(folder, step)
     try:
         theirs = None if kept is None else verified_weights(kept)
     except CheckpointError as error:
-        theirs = None  # which a run under way deletes while it is read
+        theirs = None  # a run in progress may delete it meanwhile
         if kept is not None and kept.is_dir():
             logger.warning("%s; nothing is compared with it", error)
     if theirs is not None and not are_equal(theirs, weights_of(training.weights_to_use)):
@@ -124,7 +124,7 @@ def are_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 
 
 def trained_task(folder: RunFolder, tokenizer: Tokenizer) -> Task:
-    """The task of a run that was trained in its folder, with the data that it was trained on.
+    """Return the task of a run that was trained in its folder, with the data that it was trained on.
 
     Raises:
         RunError: the run was imported or saved from Python.
@@ -144,12 +144,12 @@ def trained_task(folder: RunFolder, tokenizer: Tokenizer) -> Task:
 
 @contextmanager
 def made_again(folder: RunFolder, config: RunConfig, task: Task, first: int, last: int) -> Iterator[Training]:
-    """A run's training at its nearest checkpoint up to step `first`, or at its first weights, about to go on.
+    """Yield a run's training, set to its nearest checkpoint up to step `first`, or to its first weights.
 
-    Its steps, up to `last`, have the learning rates and threads of then. The caller's random state stays as it is.
+    Its next steps, up to `last`, take the recorded learning rates and threads. The caller's random state is restored.
 
     Raises:
-        RunError: the learning rates of then are not known.
+        RunError: the learning rates are not known.
         CheckpointError: a checkpoint is of another model.
     """
     device = resolve_device(config.train.device)
@@ -167,14 +167,14 @@ def made_again(folder: RunFolder, config: RunConfig, task: Task, first: int, las
 
 
 def begin_at(training: Training, folder: RunFolder, first: int) -> None:
-    """Set a training to its run's nearest whole checkpoint up to a step, or to its first weights."""
+    """Set a training to its run's nearest whole checkpoint up to step `first`, or to its first weights."""
     for path in list_checkpoints(folder.checkpoints):
         if step_of(path) > first:
             continue
         try:
             checkpoint = load_checkpoint(path)
         except CheckpointError as error:
-            if path.is_dir():  # a run under way deletes old ones
+            if path.is_dir():  # otherwise the run, still in progress, has deleted it
                 logger.warning("%s; looking for an earlier one", error)
             continue
         try:
@@ -187,7 +187,7 @@ def begin_at(training: Training, folder: RunFolder, first: int) -> None:
 
 
 def begin_anew(training: Training, folder: RunFolder) -> None:
-    """Set a training to its run's first weights: those that it keeps, or the same ones drawn again."""
+    """Set a training to its run's first weights: those on disk, or the same ones drawn again."""
     kept = step_folder(folder.snapshots, 0)
     try:
         weights = verified_weights(kept)
@@ -204,10 +204,10 @@ def begin_anew(training: Training, folder: RunFolder) -> None:
 
 
 class RatesOfThen:
-    """The learning rates of a run as they were.
+    """The learning rates that a run had at each step.
 
-    Each step's factor was recorded. Of a run that began before factors were, they follow from its settings, unless they
-    followed the clock or the run was resumed with another length.
+    Each step's factor is on record. In runs from before factors were recorded, they follow from the settings, unless
+    they depended on the clock or the run was resumed with another length.
     """
 
     def __init__(self, folder: RunFolder, config: RunConfig) -> None:
@@ -217,10 +217,10 @@ class RatesOfThen:
         self.logged = {line["step"]: line["lr"] for line in lines if "lr" in line}
 
     def factor(self, progress: Progress) -> float:
-        """The factor of the step after `progress`.
+        """Return the factor of the step after `progress`.
 
         Raises:
-            RunError: it is not what metrics.jsonl says.
+            RunError: it contradicts metrics.jsonl.
         """
         step = progress.step
         is_recorded = self.is_recorded(step)
@@ -244,7 +244,7 @@ class RatesOfThen:
         return step < len(self.recorded) and math.isfinite(self.recorded[step])
 
     def check_known(self, first: int, last: int) -> None:
-        """Raise RunError where rates from step `first` up to `last` followed the clock and are not on record."""
+        """Raise RunError if rates from step `first` up to `last` depended on the clock and are not on record."""
         warmup = self.train.warmup_steps
         limits = {name: getattr(self.train, name) for name in ("max_seconds", "max_wall_seconds")}
         limits = {f"train.{name}": limit for name, limit in limits.items() if limit is not None}

@@ -1,4 +1,4 @@
-"""The scores of a run as a value: `evaluate`, the form of `evaluate_run` for Python."""
+"""`evaluate`, which returns a run's scores: the Python interface of `evaluate_run`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Files = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 class EvaluatedRun(RunLike, Protocol):
-    """A run that can be measured."""
+    """A run that can be evaluated."""
 
     @property
     def dtype(self) -> torch.dtype: ...
@@ -32,7 +32,7 @@ class Scores(Result):
         scores["perplexity"], scores.loss
 
     Attributes:
-        loss: The mean of -log p, in nats: of each token, or of each text's class.
+        loss: The mean of -log p, in nats: over tokens, or over the classes of texts.
         values: All figures.
     """
 
@@ -62,29 +62,28 @@ def evaluate(
     dtype: torch.dtype | str | None = None,
     allow_changed: bool = False,
 ) -> Scores:
-    """Measure a run by what it was trained for, on a whole split of its data or on files.
+    """Evaluate a run on the task that it was trained for, on a whole split of its data or on files.
 
-    Of a text: loss, perplexity, bits per token, character and byte. Of pairs: loss, perplexity and accuracy of the
-    tokens of given translations; BLEU, chrF and exact match of the model's own. Of masked tokens: loss, perplexity and
-    accuracy. Of labelled texts: loss, accuracy and macro-F1.
+    Language models: loss, perplexity, bits per token, character and byte. Translators: loss, perplexity and accuracy of
+    the tokens of given translations; BLEU, chrF and exact match of the model's own. Masked models: loss, perplexity and
+    accuracy of masked tokens. Classifiers: loss, accuracy and macro-F1.
 
     Args:
         run: A run that was trained here or opened.
-        data: A file that is read whole, or two, source and target; the run's own data, where not given.
-        split: Of the run's own data: `val`, where not given.
-        context: Of a text: tokens read at once (the model's length).
-        stride: Of a text: tokens between readings (half the context).
-        beams: Of pairs: of the search that translates (5); 1 is greedy.
-        unseen: Of labelled texts: whether those that stand in training too are left out.
-        dtype: The type of the matrix products (autocast), also by name (`bfloat16`); as in training, where
-            not given.
-        allow_changed: Whether the run's own data are read though they have changed since.
+        data: A file to read whole, or two, source and target. By default the run's own data.
+        split: The split of the run's own data; by default `val`.
+        context: Language models: tokens in a window (by default the model's maximum length).
+        stride: Language models: tokens from the start of one window to the next (by default half the context).
+        beams: Translators: beams of the search that translates (by default 5); 1 is greedy.
+        unseen: Classifiers: whether to leave out texts that are in the training split too.
+        dtype: The type of the matrix products (autocast), also by name (`bfloat16`). By default as in training.
+        allow_changed: Whether to read the run's own data even if they have changed since training.
 
     Raises:
         RunError: the run has no such split, or no data of its own.
         DataError, TokenizerError: the data cannot be read, or not by this run; or they have changed.
         UserError: an option is out of range or is for other runs, or the number of files is wrong.
-        NonFiniteError: the loss is no finite number.
+        NonFiniteError: the loss is not finite.
     """
     check_run(run, "config", "dtype")
     choice = DataChoice(split, _names(data), allow_changed)
@@ -95,10 +94,10 @@ def evaluate(
 
 
 def _names(data: Files | None) -> list[str]:
-    """The names of some files; none, where none are given.
+    """Return the names of the given files as a list; empty if none are given.
 
     Raises:
-        UserError: it is an empty list, or no names of files.
+        UserError: it is an empty list, or not file names.
     """
     if data is None:
         return []
@@ -111,10 +110,10 @@ def _names(data: Files | None) -> list[str]:
 
 
 def _matrix_dtype(dtype: torch.dtype | str) -> torch.dtype:
-    """A type of the matrix products, also by its name.
+    """Return a type of the matrix products, given itself or its name.
 
     Raises:
-        UserError: matrix products are not formed in it.
+        UserError: it is not one of `MATRIX_DTYPES`.
     """
     name = str(dtype).removeprefix("torch.")
     if name not in MATRIX_DTYPES:

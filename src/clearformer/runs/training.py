@@ -1,4 +1,4 @@
-"""Training a run under its name, and choosing another where a free name was taken meanwhile."""
+"""Training a run in its folder, under another name if another process takes its free name first."""
 
 from dataclasses import dataclass
 
@@ -17,11 +17,11 @@ class RunStart:
 
     Attributes:
         config: Its configuration.
-        folder: Its folder; another one, where the free name that was chosen is taken before training begins.
-        resume: Whether it is resumed in that folder.
+        folder: Its folder; replaced if another process takes its free name before training begins.
+        resume: Whether the run in that folder is resumed.
         is_named: Whether the user chose its name.
-        preset: The preset that a new run begins with; None where it is of none.
-        began: When the command began, by `time.perf_counter`, for `train.max_wall_seconds`; None is with the training.
+        preset: The preset that a new run begins with, if any.
+        began: When the command began, by `time.perf_counter`, for `train.max_wall_seconds`; None is when training does.
     """
 
     config: RunConfig
@@ -33,12 +33,12 @@ class RunStart:
 
 
 def train_run(start: RunStart, reporter: Reporter, summary: str = "") -> TrainResult:
-    """Train a run; where another process has taken the free name that was chosen for it, by the next free one.
+    """Train a run; if another process has taken its free name meanwhile, use the next free one.
 
     Args:
-        start: The run; its `folder` is the one that was trained in.
+        start: The run; afterwards its `folder` is the one that was trained in.
         reporter: Receives the run's folder, and all that `training.loop.train` reports.
-        summary: Printed beside the folder.
+        summary: Reported with the folder.
 
     Raises:
         RunInUseError: another process trains the run of the name that the user chose.

@@ -1,4 +1,4 @@
-"""Evaluations on the way: how much of the held-out split is read, and which checkpoint is the best by it."""
+"""Evaluations during training: how much of the held-out split they read, and which checkpoint is the best."""
 
 import copy
 import logging
@@ -17,9 +17,9 @@ from clearformer.training.store.checkpoint import Progress, load_checkpoint, ste
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.tasks import EvaluationResult, Task
 
-FORWARD_PASSES_IN_A_STEP = 3  # by FLOPs: one forward, and a backward pass of two
+FORWARD_PASSES_IN_A_STEP = 3  # by FLOPs: the forward pass, and a backward pass that costs two
 MEASUREMENTS = 3
-MEASURED_STEPS = 4  # whose rows are read to measure how long that takes
+MEASURED_STEPS = 4  # each measurement reads as many rows as so many steps
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +29,8 @@ class HeldOutEvaluation:
     """The evaluation of a model on some rows of the held-out split.
 
     Attributes:
-        result: None where there is nothing to guess in those rows.
-        line: What a line in metrics.jsonl says of it.
+        result: The result; None if those rows have nothing to predict.
+        line: Its values for metrics.jsonl.
         is_whole: Whether the whole split was read.
     """
 
@@ -44,7 +44,7 @@ class HeldOutEvaluation:
 
 
 class Evaluator:
-    """Evaluates models on the held-out split of a run's task."""
+    """Evaluates models on the held-out split of a run's task, and keeps track of the best checkpoint."""
 
     def __init__(self, train: TrainConfig, task: Task) -> None:
         self.train, self.task = train, task
@@ -52,18 +52,18 @@ class Evaluator:
 
     @property
     def rows_between_checkpoints(self) -> int | None:
-        """The rows that an evaluation without a checkpoint reads; None is all of them."""
+        """The number of rows that an evaluation without a checkpoint reads; None is all of them."""
         return self.rows_within_share(self.train.eval_every)
 
     @property
     def rows_with_checkpoint(self) -> int | None:
-        """The rows by which checkpoints are compared; None is all of them."""
+        """The number of rows by which checkpoints are compared; None is all of them."""
         return self.rows_within_share(self.train.checkpoint_every)
 
     def rows_within_share(self, n_steps: int | None) -> int | None:
-        """How much of the held-out split an evaluation after every `n_steps` reads; None is all of it.
+        """Return how many held-out rows to read in an evaluation after every `n_steps`; None is all of them.
 
-        As many rows as keep its forward passes at `train.eval_flops_fraction` of those steps' FLOPs.
+        Their forward passes take `train.eval_flops_fraction` of those steps' FLOPs.
         """
         if self.train.eval_flops_fraction is None or n_steps is None:
             return None
@@ -72,7 +72,7 @@ class Evaluator:
         return n_rows if n_rows < self.task.n_held_out else None
 
     def evaluate(self, model: Transformer, n_rows: int | None) -> HeldOutEvaluation:
-        """Read so many rows of the held-out split, or all of them.
+        """Evaluate a model on `n_rows` rows of the held-out split; None is all of them.
 
         Raises:
             NonFiniteValueError: the loss is not finite.
@@ -83,7 +83,7 @@ class Evaluator:
         return self.described(result, n_rows)
 
     def evaluate_at_the_end(self, model: Transformer) -> tuple[HeldOutEvaluation, HeldOutEvaluation]:
-        """Read the whole held-out split; and the evaluation of what checkpoints are compared by, which is a part of it.
+        """Evaluate a model on the whole held-out split, and on the rows by which checkpoints are compared.
 
         Raises:
             NonFiniteValueError: the loss is not finite.
@@ -101,7 +101,7 @@ class Evaluator:
         return getattr(torch, self.train.dtype)
 
     def described(self, result: EvaluationResult | None, n_rows: int | None) -> HeldOutEvaluation:
-        """An evaluation of so many rows, or of all of them; raises NonFiniteValueError where it is not finite."""
+        """Wrap the result of `n_rows` rows, or of all; raise NonFiniteValueError if its loss is not finite."""
         if result is None:
             return HeldOutEvaluation(None, {}, n_rows is None)
         if not math.isfinite(result.loss):
@@ -111,7 +111,7 @@ class Evaluator:
         return HeldOutEvaluation(result, line, n_rows is None)
 
     def measure(self, model: Transformer) -> None:
-        """Measure the seconds of a row, before the first evaluation: the fewest of some, for the first is slow."""
+        """Measure the seconds per row before the first evaluation: the least of several times, as the first is slow."""
         n_rows = min(self.task.n_held_out, round(MEASURED_STEPS * self.task.rows_per_step))
         each = [math.inf]
         for _ in range(MEASUREMENTS if n_rows else 0):
@@ -121,7 +121,7 @@ class Evaluator:
 
     @property
     def seconds_at_the_end(self) -> float:
-        """The seconds that evaluations are expected to take behind the last step, by those of the latest one."""
+        """The seconds that evaluations are expected to take after the last step, judged by the latest one."""
         return self.seconds_per_row * (self.task.n_held_out + (self.rows_with_checkpoint or 0))
 
     # --- the best checkpoint --------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Evaluator:
         return self.task.n_held_out if n_rows is None else n_rows
 
     def with_best(self, progress: Progress) -> Progress:
-        """The progress with this state as the best, where it is by its loss on what checkpoints are compared by."""
+        """Return the progress with this state as the best, if its loss is the lowest so far."""
         loss, best = progress.val_loss, progress.best_val_loss
         if loss is None or (best is not None and best <= loss):
             return progress
@@ -144,15 +144,14 @@ class Evaluator:
     def remeasure_best(
         self, progress: Progress, model: Transformer, folder: RunFolder, reporter: Reporter
     ) -> Progress:
-        """Measure the best checkpoint on the rows by which later ones will be, where it was on others.
+        """Evaluate the best checkpoint again if later ones will be compared by another number of rows.
 
-        The losses of different rows say nothing about which state is better. Where that checkpoint is no longer
-        whole, the comparison begins anew.
+        Losses of different rows cannot be compared. If that checkpoint is damaged, the comparison starts anew.
 
         Args:
-            progress: Where the run stands.
+            progress: The progress of the run.
             model: A model of the run; it is copied, not changed.
-            folder: The run's.
+            folder: The run's folder.
             reporter: Receives a line about it.
         """
         if progress.best_step is None or progress.best_n_rows == self.n_rows_compared:

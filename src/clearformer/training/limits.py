@@ -9,32 +9,32 @@ from clearformer.training.config import TrainConfig
 from clearformer.training.store.checkpoint import Progress
 
 SECONDS_TO_REPORT = 1.0
-"""Of the clock, behind the last evaluation: the last checkpoint, a sample, the report and the process's end."""
+"""Allowed for everything after the last evaluation: the last checkpoint, a sample, the report, the process's exit."""
 
 STEPS_OF_A_PACE = 16
 
 
 @dataclass(frozen=True)
 class WallClock:
-    """The seconds of a run by the clock, whatever they go by for.
+    """The wall-clock time of a run, whatever it is spent on.
 
     Attributes:
         began: When the command began, by `time.perf_counter`.
-        earlier: Seconds of the processes that this one goes on from.
+        earlier: The seconds of the earlier processes of a resumed run.
     """
 
     began: float
     earlier: float = 0.0
 
     def seconds(self) -> float:
-        """Those so far."""
+        """Return the seconds so far."""
         return self.earlier + time.perf_counter() - self.began
 
 
 class Pace:
     """How much longer a step takes than when evaluations were last timed.
 
-    On a machine that others slow down in the middle of a run, the last evaluation takes as much longer.
+    If other programs slow the machine down during a run, the last evaluation slows down by the same factor.
     """
 
     def __init__(self) -> None:
@@ -42,24 +42,24 @@ class Pace:
         self.then: float | None = None
 
     def took(self, seconds: float) -> None:
-        """Count a step."""
+        """Record the time of a step."""
         self.recent.append(seconds)
         if self.then is None and len(self.recent) == STEPS_OF_A_PACE:
             self.then = median(self.recent)
 
     def evaluation_timed(self) -> None:
-        """Compare with the steps of now from here on."""
+        """From now on compare with the latest steps."""
         if self.then is not None:
             self.then = median(self.recent)
 
     @property
     def slowdown(self) -> float:
-        """The ratio, at least 1; a faster machine shows at the next evaluation."""
+        """The factor, at least 1: a machine that got faster is noticed at the next evaluation."""
         return 1.0 if self.then is None else max(1.0, median(self.recent) / self.then)
 
 
 def fraction_done(train: TrainConfig, progress: Progress, without_steps: int = 0) -> float:
-    """The part of the run that is done, by the nearest of its limits; leaving out the first steps if asked."""
+    """Return the fraction of the run that is done, by its nearest limit; `without_steps` first steps do not count."""
     fractions = [0.0]
     if train.max_steps is not None:
         done, length = progress.step - without_steps, train.max_steps - without_steps
@@ -74,7 +74,7 @@ def fraction_done(train: TrainConfig, progress: Progress, without_steps: int = 0
 
 
 def seconds_left(max_wall_seconds: float, progress: Progress) -> float:
-    """Seconds for steps and what stands between them, until the run must come to its end; below 0, it is late."""
+    """Return the seconds left before the run must begin to end (`wall_after`); negative if it is late."""
     return max_wall_seconds - progress.wall_after - progress.wall_seconds
 
 
@@ -84,5 +84,5 @@ def is_finished(train: TrainConfig, progress: Progress) -> bool:
 
 
 def is_due(train: TrainConfig, progress: Progress, every: int | None) -> bool:
-    """Whether something that happens every so many steps, and after the last, happens now."""
+    """Whether something that happens every `every` steps, and after the last step, is due now."""
     return is_finished(train, progress) or (every is not None and progress.step % every == 0)

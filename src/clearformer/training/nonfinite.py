@@ -1,4 +1,4 @@
-"""Values that are not finite, and where they came from."""
+"""Values that are not finite, and where they first appear."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from torch.utils.hooks import RemovableHandle
 
 
 class NonFiniteValueError(Exception):
-    """A value of training is not finite; the loop ends the run by it, with a message for people.
+    """A value of training is not finite; the loop turns this into a message and ends the run.
 
     Attributes:
         what: The value's name in that message.
@@ -20,15 +20,15 @@ class NonFiniteValueError(Exception):
 
 
 def weights_are_finite(model: nn.Module) -> bool:
-    """Whether a model's weights are all numbers."""
+    """Whether all of a model's weights are finite."""
     return all(_finite(p) for p in model.parameters())
 
 
 def first_nonfinite_module(model: nn.Module, compute_loss: Callable[[], Tensor]) -> str | None:
-    """The first module, in the order of computation, whose weights, result or gradient is not finite.
+    """Name the first module, in the order of computation, whose weights, output or gradient are not finite.
 
-    Computes the loss and its gradients with a look at every module's result and every parameter's gradient; the
-    gradients of `model` are gone afterwards. None where all of them are finite.
+    Computes the loss and its gradients with hooks on every module's output and every parameter's gradient, and clears
+    the gradients of `model` at the end. Returns None if everything is finite.
     """
     places: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Decisions and checks that are made once, before a run begins."""
+"""Decisions and checks made once, before a run begins."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ LEFT_OPEN = {
     "train.dtype": "auto",
     "train.compile": "auto",
 }
-"""The settings that `open_task` decides where a configuration leaves them open, and the value by which it does."""
+"""The settings that a configuration may leave open for `open_task` to decide, and the value that leaves them open."""
 
 PATHS = ("path", "source", "target", "val_path", "val_source", "val_target", "test_path")
 
@@ -35,18 +35,18 @@ def open_task(
     tokenizer: Tokenizer | None = None,
     progress: Progress = lambda *_: None,
 ) -> tuple[Task, RunConfig]:
-    """The task of a new run, its data prepared, and the configuration that leaves nothing open.
+    """Prepare the data of a new run; return its task, and the configuration with every setting decided.
 
     Args:
         config: The run's settings.
-        device: Where it computes.
-        processes: Those that train it.
-        tokenizer: That of the run's data; one is made, where not given.
-        progress: Receives how far the preparing is.
+        device: The device of the run.
+        processes: The processes that train it.
+        tokenizer: The tokeniser to use; by default one is made for the data.
+        progress: Receives the progress of the preparation.
 
     Raises:
         DataError, TokenizerError: the data cannot be used.
-        ConfigError: the data and the configuration do not go together.
+        ConfigError: the data and the configuration do not fit each other.
     """
     task = task_type(config.train.objective)
     dataset = task.prepare(config, tokenizer, progress)
@@ -59,17 +59,17 @@ def open_task(
 def resolve_auto(
     config: RunConfig, shapes_vary: bool, device: torch.device, processes: Processes
 ) -> RunConfig:
-    """The configuration with the type and the compilation of the step decided: what config.toml keeps.
+    """Return the configuration with `train.dtype` and `train.compile` decided; config.toml records the decision.
 
-    A resumed run must not decide anew, or it would not be the same run; and what one process measures faster,
-    another may not.
+    A resumed run must not decide again, or it would be another run. Several processes share the first one's decision,
+    as their measurements may differ.
     """
     bfloat16 = processes.broadcast(resolve_dtype(config.train.dtype, device) == "bfloat16")
     dtype = "bfloat16" if bfloat16 else "float32"
     compiled = resolve_compile(
         config.train.compile,
         device,
-        # A step that takes batches of any length is slow to compile and gains little (docs/log.md).
+        # A step for batches of any length is slow to compile and gains little (docs/log.md).
         lambda: not shapes_vary and compile_pays(config.model, config.train, dtype, device),
     )
     compiled = bool(processes.broadcast(compiled))
@@ -77,11 +77,11 @@ def resolve_auto(
 
 
 def resumed_config(own: RunConfig, requested: RunConfig) -> RunConfig:
-    """The configuration of a resumed run: its own, with what may change as requested.
+    """Return the configuration of a resumed run: its own, with the settings that may change as requested.
 
     Raises:
-        ConfigError: a setting is not the run's own; the first one is named. One that the request leaves open, and the
-            run decided when it began, does not count.
+        ConfigError: another setting differs from the run's; the message names the first. Settings that the request
+            leaves open, and that the run decided when it began, may differ.
     """
     requested = requested.replace(data=with_absolute_paths(requested.data))
     for key, of_run, other in differences(own, requested):
@@ -95,14 +95,14 @@ def resumed_config(own: RunConfig, requested: RunConfig) -> RunConfig:
 
 
 def as_written(value: Any) -> str:
-    """A setting's value as one types it."""
+    """Return a setting's value as a user types it."""
     if value is None:
         return NONE
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def differences(a: Spec, b: Spec, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """The settings that differ: key, value in the one, value in the other; of a slot of another kind only its kind."""
+    """Yield key, value in `a` and value in `b` of settings that differ; for slots of different kinds only the kind."""
     if type(a) is not type(b):
         yield f"{prefix}kind", getattr(a, "kind", None), getattr(b, "kind", None)
         return
@@ -115,6 +115,6 @@ def differences(a: Spec, b: Spec, prefix: str = "") -> Iterator[tuple[str, Any, 
 
 
 def with_absolute_paths(data: Spec) -> Spec:
-    """The same data with absolute paths."""
+    """Return the data's settings with absolute paths."""
     paths = {name: getattr(data, name) for name in PATHS if getattr(data, name, None) is not None}
     return data.replace(**{name: str(Path(path).expanduser().resolve()) for name, path in paths.items()})

@@ -58,7 +58,7 @@ def lr_factor_after(settings: TrainConfig, progress: Progress) -> float:
 
 
 class TrainStep:
-    """Takes the steps of a run: changes the weights and the optimisers' state, and nothing else."""
+    """Takes the steps of a run, each of which changes its `TrainState`: weights, moving average, optimisers."""
 
     def __init__(
         self,
@@ -71,9 +71,7 @@ class TrainStep:
         self.config, self.settings, self.task, self.state = config, config.train, task, state
         self.device, self.processes = device, processes
         self.n_parts = processes.count * config.train.grad_accum_steps
-        self.model = (
-            state.model
-        )  # an attribute of its own, so that the compiler does not follow the whole state
+        self.model = state.model  # an attribute, so that the compiler does not follow the whole state
         self.parameters = dict(
             state.model.named_parameters()
         )  # once: the walk through the modules takes time

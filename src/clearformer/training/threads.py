@@ -1,7 +1,7 @@
-"""As many threads as have a core to themselves.
+"""The number of torch's threads: as many as have a core to themselves.
 
-OpenMP's threads wait for each other by spinning. Where another program takes a core, all of them wait for the thread
-that stands on it, many times a step, and a step takes several times as long as with one thread less.
+OpenMP's threads wait for each other by spinning. If another program takes a core, all of them wait for the thread on
+that core, many times a step, and a step takes several times as long as with one thread less.
 """
 
 import time
@@ -15,11 +15,11 @@ from clearformer.cores import Usage, n_cores, own_cores, usage
 from clearformer.training.reporting.report import Reporter
 
 LOOK_SECONDS = 1.0
-"""Between looks at the cores: shorter, and a moment's work of others counts as much as their steady work."""
+"""Between measurements of the load; in a shorter time, brief work of other programs would look like a steady load."""
 
 
 class Threads:
-    """The number of torch's threads in a `with` block, after which it is what it was."""
+    """A `with` block that may change the number of torch's threads, and restores it at the end."""
 
     def __init__(self) -> None:
         self.before = torch.get_num_threads()
@@ -34,14 +34,14 @@ class Threads:
         torch.set_num_threads(self.before)
 
     def adapt(self, step: int) -> None:
-        """Change the number, if need be, before the step of this number, counted from 0."""
+        """Change the number if necessary; called before each step, counted from 0."""
 
 
 class ThreadsOfThen(Threads):
-    """As many threads as a run had in each step, where that is on record."""
+    """As many threads as a run had at each step, where that was recorded."""
 
     def __init__(self, recorded: Shaped[np.ndarray, " steps"]) -> None:
-        """Threads of a `threads.u16`."""
+        """Take the numbers of a `threads.u16` file."""
         super().__init__()
         self.recorded = recorded
 
@@ -54,16 +54,16 @@ class ThreadsOfThen(Threads):
 class ThreadsByLoad(Threads):
     """Takes threads away from torch while other programs use the cores, and gives them back afterwards.
 
-    There are never more than torch had, and than cores that this process may use. On a system that does not tell how
-    busy its cores are, their number stays.
+    There are never more threads than torch had before, nor more than cores that this process may use. If the system
+    does not report how busy its cores are, the number stays the same.
     """
 
     def __init__(self, reporter: Reporter, may_change: bool = True) -> None:
-        """Threads of a `with` block.
+        """Prepare the `with` block.
 
         Args:
-            reporter: Told when the number changes for the first time.
-            may_change: Whether it changes within the block: some products depend on it in their last bits.
+            reporter: Receives a message when the number changes for the first time.
+            may_change: Whether it may change within the block; the last bits of some products depend on it.
         """
         super().__init__()
         self.reporter, self.may_change = reporter, may_change
@@ -80,21 +80,21 @@ class ThreadsByLoad(Threads):
         return self
 
     def adapt(self, step: int) -> None:
-        """Look at the cores, if it is time to, and change the number of threads where it is not the one that pays."""
+        """Measure the load if `LOOK_SECONDS` have passed, and set the number of threads that is fastest with it."""
         if self.last is None or time.perf_counter() - self.last.clock < LOOK_SECONDS:
             return
         now = usage()
         if now is None:
             return
         wanted = threads_that_pay(self.most, len(own_cores()), now.by_others_since(self.last))
-        # One look is enough to give way; a second one must agree that the cores are free again.
+        # One measurement is enough to take threads away; giving them back needs two in a row.
         number = min(wanted, max(self.wanted, self.present))
         self.last, self.wanted = now, wanted
         if number != self.present:
             self.change(number)
 
     def change(self, number: int) -> None:
-        """Go on with another number of threads."""
+        """Set the number of threads, and report the first change."""
         torch.set_num_threads(number)
         self.present = number
         if not self.is_told:
@@ -105,5 +105,5 @@ class ThreadsByLoad(Threads):
 
 
 def threads_that_pay(most: int, cores: int, used_by_others: float) -> int:
-    """As many threads as there are cores that others leave free, from 1 to `most`; half a core counts as one."""
+    """Return how many cores others leave free, from 1 to `most`; half a core counts as one."""
     return max(1, min(most, int(cores - used_by_others + 0.5)))

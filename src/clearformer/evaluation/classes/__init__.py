@@ -1,1 +1,1 @@
-"""How well texts are put into classes, and a baseline to compare with."""
+"""Evaluating classifiers, and a baseline to compare them with."""

@@ -1,7 +1,6 @@
-"""The baseline that a classifier has to beat: TF-IDF of words and pairs of words, with logistic regression.
+"""The baseline for classifiers: TF-IDF of words and pairs of words, with logistic regression.
 
-It sees which words there are and no order beyond two of them, and it is trained in seconds. A Transformer that does
-no better has not used what it is for.
+It knows which words occur, but no word order beyond pairs, and trains in seconds. A Transformer should beat it.
 """
 
 from collections.abc import Sequence
@@ -15,12 +14,12 @@ from clearformer.evaluation.classes.metrics import ClassificationReport, classif
 SETTINGS = "TF-IDF of words, signs and pairs of them (1 + log count), logistic regression (C=10)"
 C = 10.0
 MAX_ITERATIONS = 1000
-TOKEN = r"(?u)\w+|[^\w\s]"  # also words of one letter and signs, so that no text is without any
+TOKEN = r"(?u)\w+|[^\w\s]"  # also one-letter words and signs, so that every text has a token
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """How well the baseline does, and what it is."""
+    """The baseline's scores and settings."""
 
     report: ClassificationReport
     settings: str
@@ -33,15 +32,15 @@ def tfidf_baseline(
     eval_texts: Sequence[str],
     eval_labels: Sequence[str],
 ) -> Baseline:
-    """Train the baseline on some texts and measure it on others; it draws no random numbers.
+    """Train the baseline on some texts and evaluate it on others; it draws no random numbers.
 
-    Its settings are fixed, and are not chosen by looking at the texts it is measured on.
+    Its settings are fixed, not tuned on the evaluation texts.
 
     Args:
-        train_texts: what it learns from.
-        train_labels: of two kinds or more.
-        eval_texts: what it is measured on.
-        eval_labels: each also in `train_labels`.
+        train_texts: The texts to train on.
+        train_labels: Their labels, at least two different ones.
+        eval_texts: The texts to evaluate on.
+        eval_labels: Their labels, each also in `train_labels`.
 
     Raises:
         MissingPackageError: scikit-learn is not installed.

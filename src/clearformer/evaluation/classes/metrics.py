@@ -1,4 +1,4 @@
-"""How well texts were put into classes: accuracy, macro-F1, each class by itself, and what is taken for what."""
+"""Scores of classifications: accuracy, macro-F1, precision and recall of each class, and the confusion matrix."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from numpy.typing import ArrayLike
 
 from clearformer.errors import shortened
 
-MOST_COLUMNS = 30  # classes of which the whole matrix is printed
+MOST_COLUMNS = 30  # the most classes for which the whole matrix is printed
 MOST_CONFUSIONS = 10
 LONGEST_NAME = 24
-WIDEST_CELL = 7  # a column's heading is its class's name where it fits, else its number
+WIDEST_CELL = 7  # a column's heading is its class's name if it fits, else its number
 
 
 @dataclass(frozen=True)
 class ClassScores:
-    """One class: of those put into it the right ones, of those that are in it the found ones, and their mean.
+    """One class: precision = right / predicted, recall = right / labelled, and F1, their harmonic mean.
 
     Each is 0 where it would be 0 / 0.
     """
@@ -28,17 +28,17 @@ class ClassScores:
     recall: float
     f1: float
     support: int
-    """How many texts have this label."""
+    """The number of texts with this label."""
 
 
 @dataclass(frozen=True)
 class ClassificationReport:
-    """Labels against predictions.
+    """A comparison of labels with predictions.
 
     Attributes:
-        names: the classes, C of them.
+        names: The names of the C classes.
         confusion: [C C] counts; row: the label, column: the prediction.
-        loss: the mean of -log p(label) in nats, where probabilities are known.
+        loss: The mean of -log p(label) in nats, if probabilities are known.
     """
 
     names: tuple[str, ...]
@@ -47,12 +47,12 @@ class ClassificationReport:
 
     @property
     def n(self) -> int:
-        """How many texts were classified."""
+        """The number of texts."""
         return int(self.confusion.sum())
 
     @property
     def n_right(self) -> int:
-        """How many of them as their label says."""
+        """The number of right predictions."""
         return int(self.confusion.trace())
 
     @property
@@ -62,7 +62,7 @@ class ClassificationReport:
 
     @cached_property
     def classes(self) -> tuple[ClassScores, ...]:
-        """Every class by itself, in the order of `names`."""
+        """The scores of each class, in the order of `names`."""
         right = self.confusion.diagonal()
         labelled, predicted = self.confusion.sum(1), self.confusion.sum(0)
         precision, recall = _ratio(right, predicted), _ratio(right, labelled)
@@ -72,17 +72,17 @@ class ClassificationReport:
 
     @property
     def macro_f1(self) -> float:
-        """The mean of the classes' F1, each counting alike; of those that some text has or was put into."""
+        """The unweighted mean of F1 over all classes that occur as a label or a prediction."""
         occurs = self.confusion.sum(0) + self.confusion.sum(1) > 0
         return float(np.mean([each.f1 for each, counts in zip(self.classes, occurs, strict=True) if counts]))
 
     @property
     def majority(self) -> float:
-        """The accuracy of always naming the most frequent label: what a classifier has to beat at least."""
+        """The accuracy of always predicting the most frequent label."""
         return int(self.confusion.sum(1).max()) / self.n
 
     def confusions(self, most: int = MOST_CONFUSIONS) -> list[tuple[str, str, int]]:
-        """The most frequent mistakes: label, prediction, how often."""
+        """Return the most frequent mistakes: label, prediction, count."""
         wrong = self.confusion.copy()
         np.fill_diagonal(wrong, 0)
         order = np.argsort(-wrong, axis=None, kind="stable")[:most]
@@ -90,12 +90,12 @@ class ClassificationReport:
         return [(self.names[i], self.names[j], int(wrong[i, j])) for i, j in pairs if wrong[i, j]]
 
     def summary(self) -> str:
-        """One line."""
+        """Return accuracy, macro-F1 and loss in one line."""
         loss = "" if self.loss is None else f", loss {self.loss:.3f}"
         return f"accuracy {self.accuracy:.2%} ({self.n_right:,} of {self.n:,}), macro-F1 {self.macro_f1:.4f}{loss}"
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for `json.dumps`."""
+        """Return all values, for `json.dumps`."""
         return {
             "n": self.n,
             "accuracy": self.accuracy,
@@ -107,7 +107,7 @@ class ClassificationReport:
         }
 
     def table(self) -> str:
-        """Every class's scores, as text."""
+        """Return a table of every class's scores, as text."""
         width = max(len("label"), *(len(name) for name in self._short_names))
         lines = [f"{'label':{width}}  precision  recall     F1  texts"]
         for name, each in zip(self._short_names, self.classes, strict=True):
@@ -116,7 +116,7 @@ class ClassificationReport:
         return "\n".join(lines)
 
     def confusion_table(self) -> str:
-        """The confusion matrix as text; of more than 30 classes, the most frequent mistakes."""
+        """Return the confusion matrix as text; with more than 30 classes, the most frequent mistakes."""
         if len(self.names) > MOST_COLUMNS:
             return self._confusion_list()
         names = self._short_names
@@ -159,13 +159,13 @@ class ClassificationReport:
 def classification_report(
     labels: ArrayLike, predictions: ArrayLike, names: Sequence[str], logprobs: ArrayLike | None = None
 ) -> ClassificationReport:
-    """The scores of a classifier on N texts.
+    """Return the scores of a classifier on N texts.
 
     Args:
-        labels: [N], the place of each text's label in `names`.
+        labels: [N], the index of each text's label in `names`.
         predictions: [N], likewise.
-        names: the classes, C of them.
-        logprobs: [N C] in nats, where they are known.
+        names: The names of the C classes.
+        logprobs: [N C] in nats, if they are known.
 
     Raises:
         ValueError: there are no texts, or the arrays do not fit each other or `names`.

@@ -1,4 +1,4 @@
-"""A classifier's scores for texts: of a whole split, with how well it does, or of any texts."""
+"""Classifying texts: evaluation on a whole split, and `classify` for any texts."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from clearformer.text import Tokenizer, located
 BATCH_SIZE = 64
 
 Part = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Some of the texts: their places among all [B], their tokens [B T], and where those are real [B T]."""
+"""Some of the texts: their indices [B], their tokens [B T], and where those are real [B T]."""
 
 
 # --- a split ----------------------------------------------------------------------------------------------
@@ -37,8 +37,8 @@ class ClassEvaluation:
 
     Attributes:
         loss: The mean of -log p(label), in nats.
-        report: Accuracy, F1 and what is taken for what.
-        logprobs: Of every class for every text, in the order of the split.
+        report: Accuracy, F1 and the confusion matrix.
+        logprobs: The log-probability of every class for every text, in the order of the split.
     """
 
     loss: float
@@ -55,11 +55,11 @@ def evaluate_classes(
     dtype: torch.dtype | None = None,
     batch_size: int = BATCH_SIZE,
 ) -> ClassEvaluation:
-    """Classify every text of a split; the model's mode is left as it was.
+    """Classify every text of a split, restoring the model's mode.
 
     Raises:
-        DataError: there are no texts, one is too long and may not be cut, or there are not as many labels as the model
-            has classes.
+        DataError: there are no texts, one is too long and may not be cut, or the numbers of labels and of the model's
+            classes differ.
     """
     if not len(dataset.splits[split]):
         raise DataError(f"the {split} split has no texts to measure a model on")
@@ -80,7 +80,7 @@ def evaluate_classes(
 def class_logprobs(
     model: Encoder, parts: Iterable[Part], n_texts: int, dtype: torch.dtype | None = None
 ) -> Float[np.ndarray, "N C"]:
-    """The log-probability of every class for each of some texts, in nats."""
+    """Return the log-probability of every class for each of `n_texts` texts, in nats."""
     assert model.config.n_classes is not None
     device = model.embed.weight.device
     logprobs = np.zeros((n_texts, model.config.n_classes), np.float32)
@@ -92,9 +92,9 @@ def class_logprobs(
 
 
 def baseline_for(trained_on: LabelledDataset, split: LabelledSplit) -> Baseline:
-    """The baseline, trained on the same texts as the model and measured on the same split.
+    """Train the baseline on the model's training texts and evaluate it on a split.
 
-    The classes of the two are the same: those of `trained_on`.
+    Its classes are those of `trained_on`, like the model's.
     """
     train, names = trained_on.splits["train"], np.array(trained_on.labels)
     return tfidf_baseline(
@@ -106,7 +106,7 @@ def baseline_for(trained_on: LabelledDataset, split: LabelledSplit) -> Baseline:
 
 
 class Run(Protocol):
-    """A model that classifies texts, its tokeniser, and the settings it was trained with."""
+    """A model that classifies texts, its tokeniser, and its settings."""
 
     @property
     def model(self) -> Transformer: ...
@@ -120,12 +120,12 @@ class Run(Protocol):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Prediction(Result):
-    """Of which class a text is.
+    """The predicted class of a text.
 
     Attributes:
-        label: The likeliest class; none ("") of an empty text.
+        label: The most probable class; "" for an empty text.
         probability: Its probability.
-        probabilities: Of every class, in the order of the model's.
+        probabilities: The probability of every class, in the model's order.
     """
 
     label: str
@@ -145,16 +145,16 @@ def classify(
     batch_size: int = BATCH_SIZE,
     place: Callable[[int], str] = "text {}".format,
 ) -> list[Prediction]:
-    """The class of each text, in order; white space around a text does not count, and an empty one has no class.
+    """Predict the class of each text, in order; white space around a text is ignored, and an empty text has no class.
 
     Args:
-        run: An encoder with classes, its tokeniser and its settings.
-        texts: What to classify, as texts or as the ids of their tokens [T]; one by itself is a list of one.
-        too_long: What becomes of a text with more tokens than the model reads: an error, or it is cut; as in
-            training, where not given.
-        dtype: The type of the matrix products (autocast); as it is around the call, where not given.
+        run: A run that classifies.
+        texts: The texts, or the ids of their tokens [T]; a single one is treated as a list of one.
+        too_long: Whether a text with more tokens than the model reads is an error (`refuse`) or cut (`truncate`). By
+            default as in training.
+        dtype: The type of the matrix products (autocast); by default as around the call.
         batch_size: The most texts to read at once.
-        place: What a message calls the text of a number (from 1 on), such as a file and a line.
+        place: Returns the name of the n-th text (counted from 1) for messages, such as a file and a line.
 
     Raises:
         UserError: the run's model has no classes, or its tokeniser no <pad>; or `batch_size` is less than 1.
@@ -179,7 +179,7 @@ def classify(
 
 
 def classifier(run: Run) -> tuple[Encoder, tuple[str, ...]]:
-    """A run's model, and the names of its classes: their numbers, where the run does not say.
+    """Return a run's model and the names of its classes, or their numbers if they have no names.
 
     Raises:
         UserError: the model has no classes.
@@ -195,7 +195,7 @@ def classifier(run: Run) -> tuple[Encoder, tuple[str, ...]]:
 
 
 def pad_of(tokenizer: Tokenizer) -> int:
-    """The token that fills up the shorter texts of a batch.
+    """Return the id of <pad>, the token that fills up the shorter texts of a batch.
 
     Raises:
         UserError: the tokeniser has none.
@@ -210,7 +210,7 @@ def pad_of(tokenizer: Tokenizer) -> int:
 def encode_texts(
     tokenizer: Tokenizer, texts: Sequence[str | list[int]], place: Callable[[int], str]
 ) -> list[np.ndarray]:
-    """Each text's ids between [CLS] and [SEP]; nothing for an empty one.
+    """Return each text's ids between [CLS] and [SEP]; an empty row for an empty text.
 
     Raises:
         TokenizerError: a text holds a character that the tokeniser lacks.
@@ -229,7 +229,7 @@ def encode_texts(
 
 
 def check_length(rows: Sequence[np.ndarray], limit: int, place: Callable[[int], str]) -> None:
-    """Raise DataError where a text has more tokens than the model reads."""
+    """Raise DataError if a text has more tokens than the model reads."""
     longer = [number for number, row in enumerate(rows, start=1) if len(row) > limit]
     if longer:
         more = f" (and {len(longer) - 1:,} more)" if len(longer) > 1 else ""
@@ -240,7 +240,7 @@ def check_length(rows: Sequence[np.ndarray], limit: int, place: Callable[[int], 
 
 
 def batches(rows: Sequence[np.ndarray], pad_id: int, model: Encoder, batch_size: int) -> Iterable[Part]:
-    """All texts but the empty ones, the longest first; one that is too long is cut."""
+    """Yield batches of all texts but the empty ones, the longest first; texts that are too long are cut."""
     limit = model.config.max_seq_len
     order = sorted((i for i, row in enumerate(rows) if len(row)), key=lambda i: -len(rows[i]))
     for first in range(0, len(order), batch_size):
@@ -250,7 +250,7 @@ def batches(rows: Sequence[np.ndarray], pad_id: int, model: Encoder, batch_size:
 
 
 def prediction(labels: Sequence[str], logprobs: np.ndarray) -> Prediction:
-    """The likeliest class, and the probabilities of all."""
+    """Return the most probable class, and the probabilities of all."""
     probabilities = dict(zip(labels, np.exp(logprobs.astype(np.float64)).tolist(), strict=True))
     best = labels[int(logprobs.argmax())]
     return Prediction(best, probabilities[best], probabilities)

@@ -13,7 +13,7 @@ from clearformer.training.optim.startup import leave_compiler_out
 
 
 class FusedAdam(Optimizer):
-    """Adam by torch's functional form; `decoupled` weight decay makes it AdamW.
+    """Adam by torch's functional form, or AdamW with `decoupled` weight decay.
 
     Equal to `torch.optim.Adam` and `AdamW` with `fused=True`, whose own `step` imports torch's compiler.
     """
@@ -58,7 +58,7 @@ class FusedAdam(Optimizer):
         )
 
     def _first_state(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """Both averages at 0; the fused kernel takes the number of steps as a tensor."""
+        """Set both averages to 0; the fused kernel takes the number of steps as a tensor."""
         self.state[parameter] = {
             "step": torch.zeros((), device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),

@@ -1,4 +1,4 @@
-"""Muon: momentum whose matrices are made orthogonal."""
+"""Muon: momentum, made orthogonal before each update."""
 
 from collections.abc import Callable, Iterable
 
@@ -11,7 +11,7 @@ from clearformer.training.optim.startup import leave_compiler_out
 
 
 class MuonOptimizer(Optimizer):
-    """Momentum whose matrix is replaced by the nearest orthogonal one before the step (Jordan et al. 2024)."""
+    """Momentum whose matrix is replaced by the nearest orthogonal one before the update (Jordan et al. 2024)."""
 
     state_keys = frozenset(("momentum",))
 
@@ -36,9 +36,9 @@ class MuonOptimizer(Optimizer):
                 self._step_together(members, group["lr"])
 
     def _step_together(self, parameters: list[nn.Parameter], lr: float) -> None:
-        """One step of all matrices of one shape: one batched product for many is faster than many alone."""
+        """Update all matrices of one shape together: batched products are faster than many single ones."""
         directions = torch.stack([self._nesterov_direction(p) for p in parameters])
-        # A step of unit spectral norm is scaled so that tall matrices move as far as wide ones do.
+        # The update has unit spectral norm; this factor makes tall matrices move as far as wide ones.
         scale = max(1.0, parameters[0].shape[0] / parameters[0].shape[1]) ** 0.5
         updates = orthogonalize(directions, self.iterations, self.dtype)
         for parameter, update in zip(parameters, updates, strict=True):
@@ -46,7 +46,7 @@ class MuonOptimizer(Optimizer):
             parameter.add_(update, alpha=-lr * scale)
 
     def _nesterov_direction(self, parameter: nn.Parameter) -> Tensor:
-        """The gradient, a good part of the way towards its moving average, which it is added to."""
+        """Update the moving average m; return the gradient moved towards it: (1 - momentum) g + momentum m."""
         assert parameter.grad is not None
         state = self.state[parameter]
         if "momentum" not in state:
@@ -56,7 +56,7 @@ class MuonOptimizer(Optimizer):
 
 
 def group_by_shape(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """Parameters that have a gradient, grouped by shape."""
+    """Group the parameters that have a gradient by shape."""
     groups: dict[torch.Size, list[nn.Parameter]] = {}
     for p in parameters:
         if p.grad is not None:
@@ -67,11 +67,11 @@ def group_by_shape(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter
 def orthogonalize(
     matrices: Float[Tensor, "N R C"], iterations: int, dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "N R C"]:
-    """U V^T of each matrix's U S V^T, nearly: Newton-Schulz iterations X <- a X + (b G + c G G) X with G = X X^T.
+    """Approximate U V^T of each matrix U S V^T by Newton-Schulz: X <- a X + (b G + c G G) X with G = X X^T.
 
-    Each iteration has the coefficients that are best after those before it, singular values being between 0.001 and 1
-    (Amsel et al. 2025, The Polar Express). bfloat16 is accurate enough for that. Sums are taken by
-    the products' own kernels (`baddbmm`), which is faster than adding by others (docs/log.md).
+    Each iteration has its own coefficients, the best ones after the iterations before it for singular values between
+    0.001 and 1 (Amsel et al. 2025, The Polar Express). bfloat16 is accurate enough for this. Sums are taken inside the
+    products' kernels (`baddbmm`), which is faster than separate additions (docs/log.md).
     """
     x = matrices.to(dtype)
     wide = x.shape[-2] <= x.shape[-1]
@@ -86,7 +86,7 @@ def orthogonalize(
     return x if wide else x.mT
 
 
-# The paper's coefficients, from its algorithm for singular values from 0.001 on; the last is for all that follow.
+# The paper's coefficients, by its algorithm for singular values of 0.001 or more; the last is used from then on.
 POLAR_EXPRESS = (
     (8.28721201814563, -23.595886519098837, 17.300387312530933),
     (4.107059111542203, -2.9478499167379106, 0.5448431082926601),

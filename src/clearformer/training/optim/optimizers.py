@@ -1,7 +1,7 @@
-"""Optimisers, which turn gradients into steps: Adam, AdamW, Muon.
+"""Optimisers: Adam, AdamW and Muon.
 
-A spec's `build(model, lr, dtype)` gives a list of torch optimisers that are stepped together; each parameter group
-carries `peak_lr`, its learning rate at the schedule's factor 1. What an optimiser multiplies, it multiplies in `dtype`,
+A spec's `build(model, lr, dtype)` returns a list of torch optimisers that are stepped together. Each parameter group
+has a `peak_lr`, its learning rate where the schedule's factor is 1. Optimisers that multiply matrices do so in `dtype`,
 the type of the run's matrix products.
 """
 
@@ -21,7 +21,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class _AdamSpec(Spec):
-    """Moving averages of the gradient and of its square: m / (sqrt(v) + eps), both corrected for their start."""
+    """m / (sqrt(v) + eps) with moving averages m of the gradient and v of its square, both with bias correction."""
 
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: PositiveFloat = 1e-8
@@ -39,7 +39,7 @@ class Adam(_AdamSpec):
 
 
 class AdamW(_AdamSpec):
-    """Adam with weight decay apart from the gradient (Loshchilov and Hutter 2019)."""
+    """Adam with decoupled weight decay, not part of the gradient (Loshchilov and Hutter 2019)."""
 
     kind: Literal["adamw"] = "adamw"
     weight_decay: NonNegativeFloat = 0.1
@@ -52,12 +52,12 @@ class AdamW(_AdamSpec):
 class Muon(Spec):
     """Muon for the blocks' matrices (Jordan et al. 2024), AdamW for embeddings, head, norms and biases.
 
-    `train.lr` is the matrices' rate and `adam_lr` that of the rest; the schedule moves both.
+    `train.lr` is the learning rate of the matrices and `adam_lr` that of the rest; the schedule scales both.
 
     Attributes:
-        momentum: Of the moving average that is made orthogonal (Nesterov's form).
-        weight_decay: Of the matrices, apart from the gradient; the rest has none.
-        iterations: Newton-Schulz iterations for each step (`orthogonalize`).
+        momentum: The decay of the moving average that is made orthogonal (Nesterov's form).
+        weight_decay: The decoupled weight decay of the matrices; the rest has none.
+        iterations: Newton-Schulz iterations in each step (`orthogonalize`).
     """
 
     kind: Literal["muon"] = "muon"
@@ -84,7 +84,7 @@ OptimizerSpec = Annotated[Adam | AdamW | Muon, Field(discriminator="kind")]
 
 
 def decay_groups(parameters: Iterable[nn.Parameter], lr: float, weight_decay: float) -> list[dict[str, Any]]:
-    """Two parameter groups: matrices, which decay, and vectors (biases, norms), which do not."""
+    """Return two parameter groups: matrices, which decay, and vectors (biases, norms), which do not."""
     parameters = list(parameters)
     groups = [
         ([p for p in parameters if p.dim() >= 2], weight_decay),
@@ -98,5 +98,5 @@ def decay_groups(parameters: Iterable[nn.Parameter], lr: float, weight_decay: fl
 
 
 def is_block_matrix(name: str, parameter: nn.Parameter) -> bool:
-    """Whether a parameter is a matrix inside a block, and so Muon's to train."""
+    """Whether a parameter is a matrix inside a block, which Muon trains."""
     return "blocks." in name and parameter.dim() == 2

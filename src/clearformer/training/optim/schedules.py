@@ -1,8 +1,8 @@
-"""How the learning rate moves: constant, inverse square root, cosine, warm-up-stable-decay.
+"""Learning rate schedules: constant, inverse square root, cosine, warm-up-stable-decay.
 
-Each schedule gives the factor by which `train.lr` is multiplied. All begin with `train.warmup_steps` steps of
-linear warm-up. `progress` is the part of the run after the warm-up that is done, from 0 to 1, by steps or by
-seconds of training, whichever limit is nearer; so a run of fixed time decays as a run of fixed length does.
+Each schedule returns the factor by which `train.lr` is multiplied. All begin with `train.warmup_steps` steps of
+linear warm-up. `progress` is the fraction of the run after the warm-up that is done, from 0 to 1, by the nearest of the
+run's limits in steps or seconds. So a run of fixed time decays like a run of a fixed number of steps.
 """
 
 import math
@@ -45,7 +45,7 @@ class Cosine(Spec):
 
 
 class WarmupStableDecay(Spec):
-    """1 until the last `decay` part of the run, then a straight line down to `final` (Hu et al. 2024)."""
+    """1 until the last fraction `decay` of the run, then a straight line down to `final` (Hu et al. 2024)."""
 
     kind: Literal["wsd"] = "wsd"
     decay: float = Field(default=0.4, gt=0, le=1)
@@ -60,7 +60,7 @@ Schedule = Annotated[Constant | InverseSqrt | Cosine | WarmupStableDecay, Field(
 
 
 def lr_factor(schedule: Schedule, step: int, warmup_steps: int, progress: float) -> float:
-    """The factor of the learning rate for step `step`, counted from 0."""
+    """Return the factor of the learning rate for step `step`, counted from 0."""
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     return schedule.after_warmup(step, warmup_steps, progress)

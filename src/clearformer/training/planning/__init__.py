@@ -1,1 +1,1 @@
-"""The cost of a run before it is made."""
+"""Estimates of what a run will cost."""

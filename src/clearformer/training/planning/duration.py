@@ -1,4 +1,4 @@
-"""The time that a run takes, estimated from its FLOPs; and whether compiling its step is worth the wait."""
+"""The time of a run, estimated from its FLOPs, and whether compiling its step is worth the wait."""
 
 import math
 
@@ -11,7 +11,7 @@ from clearformer.model.build import build_on_meta
 from clearformer.model.config import ModelConfig
 from clearformer.training.config import TrainConfig
 
-# What compiling a small model's step took on two CPU cores, and the part of a step's time that it saved there
+# The time to compile a small model's step on two CPU cores, and the fraction of the step's time that this saved
 # (benchmarks/RESULTS.md).
 COMPILE_SECONDS = 15.0
 COMPILE_SAVES = 0.25
@@ -20,9 +20,8 @@ COMPILE_SAVES = 0.25
 def compile_pays(model: ModelConfig, train: TrainConfig, dtype: str, device: torch.device) -> bool:
     """Whether compiling the step is likely to gain more than it costs.
 
-    A run of so many steps gains the part of its time that compiling saves, and one of so many seconds by the clock has
-    to make up for the wait. A run of so many seconds of training gains steps, which are worth waiting for where it is
-    at least twice as long as compiling.
+    A run that is limited by steps or by the clock must save more time than compiling takes. A run that is limited by
+    seconds of training gains steps instead; these are worth the wait if it lasts at least twice as long as compiling.
     """
     rate = measured_rate(dtype, device, seconds=0.2)
     each = seconds_per_step(model, train, rate)
@@ -34,12 +33,12 @@ def compile_pays(model: ModelConfig, train: TrainConfig, dtype: str, device: tor
 
 
 def pays_within(seconds: float) -> bool:
-    """Whether compiling saves more of so many seconds than it takes."""
+    """Whether compiling saves more of this time than it takes."""
     return seconds * COMPILE_SAVES >= COMPILE_SECONDS
 
 
 def seconds_per_step(model: ModelConfig, train: TrainConfig, rate: Rate) -> float:
-    """The seconds of a step: the FLOPs of its tokens at a rate, without those of logits that the loss does not form."""
+    """Estimate the seconds of a step from the FLOPs of its tokens, without logits that the loss does not need."""
     seq_len = model.max_seq_len
     flops = if_known(analytic_flops, model, seq_len) or measured_flops(build_on_meta(model), seq_len)
     flops_per_token = flops.total / seq_len
@@ -51,7 +50,7 @@ def seconds_per_step(model: ModelConfig, train: TrainConfig, rate: Rate) -> floa
 
 
 def steps_and_seconds(train: TrainConfig, each: float | None) -> tuple[int | None, float | None]:
-    """The steps and seconds of a run that ends at the nearer of its limits, from the seconds of each step."""
+    """Return the steps and seconds of a run that ends at the nearest of its limits, given the seconds per step."""
     if each is None:
         return train.max_steps, None
     by_steps = math.inf if train.max_steps is None else train.max_steps * each

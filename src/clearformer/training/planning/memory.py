@@ -1,4 +1,4 @@
-"""The memory of training, measured on the model itself without giving its tensors any."""
+"""The memory of training, measured on the model itself with tensors that have no memory."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ from clearformer.training.tasks.task import FullBatch
 
 @dataclass(frozen=True)
 class MemoryBytes:
-    """Bytes that one process trains with.
+    """The memory that training takes in one process, in bytes.
 
     Attributes:
-        weights: Kept for the whole run, like the optimiser's.
-        gradients: Of all weights, complete at the end of the backward pass.
-        optimizer: All its state, and the moving average of the weights where there is one.
-        activations: What the forward pass leaves for the backward pass, the loss's log-probabilities included.
-        peak: The most that is alive at once, passing results included. Not the sum of the others: gradients come
-            as activations go (but stay where a batch is accumulated in parts), and the backward pass begins with
-            gradients of the logits.
+        weights: The weights, which stay for the whole run.
+        gradients: The gradients of all weights, complete at the end of the backward pass.
+        optimizer: The optimisers' state, and the moving average of the weights if there is one.
+        activations: Tensors that the forward pass keeps for the backward pass, including the loss's log-probabilities.
+        peak: The most that is alive at once, including temporary results. It is not the sum of the others: activations
+            are freed as gradients are made (but gradients stay between the parts of a batch), and the backward pass
+            begins with the gradients of the logits.
     """
 
     weights: int
@@ -40,12 +40,12 @@ class MemoryBytes:
 
 
 def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: str = "cpu") -> MemoryBytes:
-    """The memory of training, measured on two steps of the model itself, whose tensors are given none.
+    """Measure the memory of training on two steps of the model itself, with tensors that have no memory.
 
-    Every text is as long as the model reads: of shorter ones, and of the last batch of an epoch, it is less.
+    All rows have the model's maximum length; shorter ones, and the last batch of an epoch, take less.
 
-    The kernels are those of torch on a CPU, uncompiled; a compiled step keeps less. What an allocator rounds up
-    and what a GPU's context and libraries take comes on top.
+    The kernels are torch's for a CPU, uncompiled; a compiled step keeps less. The allocator's rounding and a GPU's
+    context and libraries are not counted.
 
     Raises:
         ConfigError: the vocabulary's size is not set.
@@ -60,8 +60,8 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
         activations = micro_batch.run(live)
         gradients = _n_bytes(p.grad for p in model.parameters() if p.grad is not None)
         _update(optimizers)
-        live.peak = live.now  # the first step makes the optimisers' state; a later one finds it there
-        for _ in range(min(train.grad_accum_steps, 2)):  # and a second part finds the gradients of the first
+        live.peak = live.now  # only now do the optimisers have all their state, as in every later step
+        for _ in range(min(train.grad_accum_steps, 2)):  # with two parts, gradients stay alive
             micro_batch.run(live)
         _update(optimizers)
         states = [state for optimizer in optimizers for state in optimizer.state.values()]
@@ -75,14 +75,14 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
 
 
 def _skip_attention_dropout(model: nn.Module) -> None:
-    """Leave out attention's dropout: a CPU's kernels keep the pattern for it, and a GPU's fused kernel does not."""
+    """Leave out attention's dropout: a CPU's kernels keep the pattern for it, a GPU's fused kernel does not."""
     for module in model.modules():
         if isinstance(module, Attention):
             module.dropout = 0.0
 
 
 class _MicroBatch:
-    """A micro-batch of the largest size that there is, and the loss of it that the run's task has."""
+    """A micro-batch of the largest size, and its loss by the run's task."""
 
     def __init__(self, model: Any, train: TrainConfig, device_type: str) -> None:
         self.model, self.task = model, task_type(train.objective)
@@ -90,7 +90,7 @@ class _MicroBatch:
         self.batch = FullBatch(tensors, train, on_gpu=device_type == "cuda")
 
     def run(self, live: LiveBytes) -> int:
-        """Forward and backward; returns the bytes that the forward pass keeps for the backward pass."""
+        """Run forward and backward; return the bytes that the forward pass keeps for the backward pass."""
         before = live.now
         with autocast(self.batch.tensors[0].device, self.batch.train.dtype):
             loss = self.task.full_loss(self.model, self.batch)
@@ -100,7 +100,7 @@ class _MicroBatch:
 
 
 def part_size(model: ModelConfig, train: TrainConfig) -> tuple[int, int]:
-    """The texts in one part of a batch, and the tokens in each, where all are as long as the model reads."""
+    """Return the rows in one part of a batch, and the tokens in each, where all have the model's maximum length."""
     seq_len = model.max_seq_len
     return train.objective.texts_per_part(train.batch_size, train.grad_accum_steps, seq_len), seq_len
 

@@ -1,4 +1,4 @@
-"""The cost of a run before it is made: parameters, FLOPs, memory and time."""
+"""The estimated cost of a run: parameters, FLOPs, memory and time."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -27,17 +27,17 @@ MOST_BYTES_EACH = 16
 """An upper bound of the bytes for an element of a tensor, temporaries included."""
 
 MOST_BUILT_LAYERS = 12
-"""Layers of a stack that are built; a deeper one is extrapolated from two, as all further layers are alike."""
+"""The most layers to build; a deeper stack is extrapolated from two shallower ones, as further layers are alike."""
 
 
 @dataclass(frozen=True)
 class ParameterCounts:
-    """Parameters.
+    """The number of a model's parameters.
 
     Attributes:
         total: Counted in the built model.
-        by_formula: The same, by the configuration's arithmetic alone; None where a kind has no formula.
-        matrices: The formula's without biases and norms, as the lectures count.
+        by_formula: The same number by formula, from the configuration alone; None if a kind has no formula.
+        matrices: By formula without biases and norms, as the lectures count.
         by_component: The parts of `total`.
     """
 
@@ -49,14 +49,14 @@ class ParameterCounts:
 
 @dataclass(frozen=True)
 class TokenFlops:
-    """FLOPs of a token in a text as long as the model reads; see `cost` for what counts.
+    """FLOPs per token in a sequence of the model's maximum length; see `cost` for what counts.
 
-    Of pairs, those of one token of the source and one of the target. With R-Drop, those of both passes.
+    For pairs, they are of one source token and one target token. With R-Drop, they are of both passes.
 
     Attributes:
         forward: Counted in the built model.
         backward: Likewise.
-        by_formula: Both together, by the configuration's arithmetic alone; None where a kind has no formula.
+        by_formula: Both together by formula, from the configuration alone; None if a kind has no formula.
         by_component: The parts of `forward`.
     """
 
@@ -68,15 +68,15 @@ class TokenFlops:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Plan(Result):
-    """The cost of a run; its fields are those of `clearformer plan --json`.
+    """The estimated cost of a run; its fields are those of `clearformer plan --json`.
 
     Attributes:
-        tokens_per_step: Of the whole batch, where it is full; of pairs, those of either side.
-        steps: `train.max_steps`, or those expected within `train.max_seconds` where that limit comes first.
-        seconds: Of training, an estimate.
-        seconds_per_step: FLOPs of a step's tokens / (rate * utilisation); those of the optimiser are left out, and
-            those of logits that the loss does not need.
-        rate: What the estimates assume. Without one, no time is estimated.
+        tokens_per_step: The tokens of a full batch; for pairs, those of either side.
+        steps: `train.max_steps`, or the steps expected within the run's time limits if these come first.
+        seconds: The estimated seconds of training.
+        seconds_per_step: FLOPs of a step's tokens / (rate * utilisation), without those of the optimiser and of logits
+            that the loss does not need.
+        rate: The rate that the estimates assume. Without one, no time is estimated.
     """
 
     parameters: ParameterCounts
@@ -100,13 +100,13 @@ class Plan(Result):
 
 
 def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, device_type: str = "cpu") -> Plan:
-    """The cost of training `model` as `train` says.
+    """Estimate the cost of training `model` with the settings `train`.
 
     Args:
-        model: With its vocabulary's size.
-        train: With its dtype decided (not `auto`).
-        rate: Of the device, in that dtype.
-        device_type: What kind of device that is, in torch's words.
+        model: The model's settings, with the size of its vocabulary.
+        train: The training settings, with `dtype` decided (not `auto`).
+        rate: The FLOPs per second of the device in that dtype.
+        device_type: The type of the device, as torch names it.
 
     Raises:
         ConfigError: the vocabulary's size is not set, or a size is so large that nothing can be counted.
@@ -131,10 +131,10 @@ def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, devic
 
 
 def for_every_layer(count: Callable[[ModelConfig], Counted], model: ModelConfig) -> Counted:
-    """The counts of a model with many layers: of the first some of them, and so much for each further one.
+    """Count a deep model by building a shallower one and adding the same amount for each further layer.
 
-    What grows by the same with every layer is so counted exactly. The peak of memory does, once the layers and not what
-    is around them decide when it is reached.
+    This is exact for counts that grow equally with every layer. Peak memory does so once the layers, and not the parts
+    around them, decide when the peak is reached.
     """
     depths = {"n_layers": model.n_layers}
     if model.family == "encoder-decoder":
@@ -155,13 +155,13 @@ def for_every_layer(count: Callable[[ModelConfig], Counted], model: ModelConfig)
 
 
 def _numbers(counted: Any) -> list[Any]:
-    """The numbers of a dataclass, and of the mappings in it."""
+    """Return the numbers of a dataclass, including those in its mappings."""
     values = [getattr(counted, field.name) for field in fields(counted)]
     return [number for value in values for number in (value.values() if isinstance(value, dict) else [value])]
 
 
 def _with_numbers(counted: Counted, numbers: Iterator[Any]) -> Counted:
-    """The same dataclass with other numbers, in the order of `_numbers`."""
+    """Return the dataclass with other numbers, in the order of `_numbers`."""
     values = {field.name: getattr(counted, field.name) for field in fields(counted)}
     return replace(
         counted,
@@ -173,10 +173,10 @@ def _with_numbers(counted: Counted, numbers: Iterator[Any]) -> Counted:
 
 
 def check_countable(model: ModelConfig, train: TrainConfig) -> None:
-    """Refuse sizes of which a tensor would have more bytes than torch counts, which torch does not say in one line.
+    """Refuse sizes with which a tensor would have more bytes than torch can count; torch's own error is unreadable.
 
     Raises:
-        ConfigError: names the largest size.
+        ConfigError: a tensor would be too large; the message names the largest size.
     """
     n_texts, length = part_size(model, train)
     one_layer = {"n_layers": 1} | ({"n_decoder_layers": 1} if model.family == "encoder-decoder" else {})
@@ -205,7 +205,7 @@ def check_countable(model: ModelConfig, train: TrainConfig) -> None:
 
 
 def count_parameters(config: ModelConfig) -> ParameterCounts:
-    """A model's parameters, by count and by formula."""
+    """Return a model's parameters, by count and by formula."""
     counted = measured_parameters(build_on_meta(config))
     formula, matrices = if_known(analytic_parameters, config), if_known(analytic_matrices, config)
     return ParameterCounts(
@@ -217,7 +217,7 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
 
 
 def count_flops(config: ModelConfig, n_passes: int = 1) -> TokenFlops:
-    """A model's FLOPs a token that it reads so many times, by count and by formula."""
+    """Return a model's FLOPs per token over `n_passes` passes, by count and by formula."""
     seq_len = config.max_seq_len
     counted = measured_flops(build_on_meta(config), seq_len)
     formula = if_known(analytic_flops, config, seq_len)

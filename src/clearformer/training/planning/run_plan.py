@@ -1,4 +1,4 @@
-"""The cost of a run before its data are read: sizes that only the data know are taken as they are expected."""
+"""The estimated cost of a run before its data are read, with guesses for the sizes that depend on them."""
 
 from clearformer.cost.rates import measured_rate, named_rate
 from clearformer.data import LabelledData
@@ -24,10 +24,10 @@ GUESSED_CLASSES = 2
 
 
 def plan_run(run: RunConfig, device: str) -> Plan:
-    """The plan of a run on a named device, or on this machine where the name is `measure`.
+    """Return the plan of a run on a named device, or on this machine if the name is `measure`.
 
     Raises:
-        ConfigError: there is no such device, or it does not go with the run's settings.
+        ConfigError: there is no such device, or it does not fit the run's settings.
     """
     model = run.model.replace(
         vocab_size=run.model.vocab_size or expected_vocabulary(run), n_classes=expected_classes(run)
@@ -41,12 +41,12 @@ def plan_run(run: RunConfig, device: str) -> Plan:
 
 
 def expected_vocabulary(run: RunConfig) -> int:
-    """The size of a run's vocabulary before its tokeniser has read any text."""
+    """Return the expected size of a run's vocabulary, before its tokeniser has read any text."""
     return vocabulary_of(run.tokenizer, run.model.family)
 
 
 def vocabulary_of(tokenizer: TokenizerConfig, family: Family = "decoder") -> int:
-    """A tokeniser's vocabulary before it has read any text; that of characters is a guess."""
+    """Return the expected vocabulary size of a tokeniser; for characters it is a guess."""
     of_family = specials_of(family)
     match tokenizer:
         case CharTokenizerSpec() as tokenizer:
@@ -58,19 +58,19 @@ def vocabulary_of(tokenizer: TokenizerConfig, family: Family = "decoder") -> int
             return tokenizer.vocab_size
         case GPT2TokenizerSpec():
             return 50_257
-        case tokenizer:  # of one's own
+        case tokenizer:  # a registered kind
             return getattr(tokenizer, "vocab_size", GUESSED_CHARACTERS)
 
 
 def expected_classes(run: RunConfig) -> int | None:
-    """The labels of the data before they are read; a guess, where no settings say."""
+    """Return the expected number of classes, a guess if the settings do not say; None for other objectives."""
     if not run.train.objective.predicts_classes or not isinstance(run.data, LabelledData):
         return None
     return run.model.n_classes or len(run.data.labels or ()) or GUESSED_CLASSES
 
 
 def notes_on(run: RunConfig) -> list[str]:
-    """Notes for the user where the plan rests on a guess."""
+    """Return a note for each guess that the plan rests on."""
     notes = []
     if run.model.vocab_size is None and run.tokenizer.kind == "char":
         notes.append(

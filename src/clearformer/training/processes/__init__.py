@@ -1,1 +1,1 @@
-"""The processes that train: several that share a model's batches, and the signals that end one."""
+"""The processes that train: several that share each batch, and the signals that end one."""

@@ -1,6 +1,6 @@
 """Several processes that train one model (`torchrun`): each takes some rows of every batch.
 
-The batch, its order and the step are those of one process; gradients are averaged before the step.
+The batches are the same as with one process; gradients are averaged before the update.
 """
 
 import logging
@@ -18,12 +18,12 @@ logger = logging.getLogger(__name__)
 
 
 def is_main_process() -> bool:
-    """Whether this process is torchrun's first, or the only one; known before any of them has met."""
+    """Whether this process is torchrun's first, or the only one; also works before `Processes.join`."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def backend_for(device: torch.device) -> str:
-    """The name of the library that carries the gradients: NCCL where each process here has its own GPU, and else gloo.
+    """Return the library that exchanges gradients: NCCL if each process has its own GPU, else gloo.
 
     NCCL refuses two processes on one GPU.
     """
@@ -40,14 +40,14 @@ def backend_for(device: torch.device) -> str:
 
 
 class Processes:
-    """This process among those of the run; one alone where torchrun did not start it."""
+    """The processes of a run, seen from this one; a single process if torchrun did not start it."""
 
     def __init__(self, rank: int = 0, count: int = 1) -> None:
         self.rank, self.count = rank, count
 
     @classmethod
     def join(cls, device: torch.device) -> "Processes":
-        """Meet the other processes that torchrun started, if any.
+        """Connect to the other processes that torchrun started, if any.
 
         Raises:
             ConfigError: all of them would compute on the same GPU.
@@ -67,7 +67,7 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes the files and speaks to the user."""
+        """Whether this process writes the files and reports to the user."""
         return self.rank == 0
 
     def all_reduce_mean(self, tensors: Iterable[Tensor]) -> None:
@@ -82,13 +82,13 @@ class Processes:
             tensor.copy_(mean.view_as(tensor))
 
     def broadcast(self, value: float) -> float:
-        """The first process's value, in every process (what one of them measures, another may not)."""
+        """Return the first process's value in every process, as their own measurements may differ."""
         return self._sum([value if self.is_main else 0.0])[0]
 
     def end_step(self, clocks: dict[str, float], signal_number: int) -> tuple[dict[str, float], int]:
-        """The first process's clocks, and the signal that any of them has received, or 0; in one message.
+        """Return the first process's clocks, and the signal that any process has received, or 0.
 
-        Of several signals, that with the lowest number.
+        Of several signals the lowest number counts. All values travel in one message.
         """
         if self.count == 1:
             return clocks, signal_number
@@ -98,12 +98,12 @@ class Processes:
         return dict(zip(clocks, summed, strict=False)), next((number for number, n in received if n), 0)
 
     def wait_for_all(self) -> None:
-        """Wait until every process is here."""
+        """Wait until every process has called this."""
         if self.count > 1:
             dist.barrier()
 
     def _sum(self, values: list[float]) -> list[float]:
-        """The sums over all processes."""
+        """Return the sums over all processes."""
         if self.count == 1:
             return values
         shared = torch.tensor(values, dtype=torch.float64)

@@ -4,14 +4,14 @@ import signal
 import threading
 from types import FrameType, TracebackType
 
-HANGUP = getattr(signal, "SIGHUP", None)  # of a terminal that was closed; Windows has none
+HANGUP = getattr(signal, "SIGHUP", None)  # sent when a terminal is closed; Windows has none
 ENDING = sorted(int(number) for number in (HANGUP, signal.SIGINT, signal.SIGTERM) if number is not None)
 
 
 class Interrupts:
-    """Notes SIGINT, SIGTERM and SIGHUP inside its `with` block; a second SIGINT or SIGTERM ends the process at once.
+    """Records SIGINT, SIGTERM and SIGHUP inside its `with` block; a second SIGINT or SIGTERM ends the process at once.
 
-    The second one must be of the same number: what ends a process often sends one signal after another, and SIGHUP
+    The second one must be the same signal: programs that end a process often send one signal after another, and SIGHUP
     twice. A process that ignores SIGHUP from the start (`nohup`) goes on ignoring it.
     """
 
@@ -35,7 +35,7 @@ class Interrupts:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = self.received or number
-        # Not the handlers from before: a process that was started in the background began by ignoring SIGINT.
+        # Not the handlers from before: a process started in the background ignores SIGINT.
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         elif number == signal.SIGTERM:

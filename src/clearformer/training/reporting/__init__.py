@@ -1,1 +1,1 @@
-"""Reports of a run under way: on a terminal, in a notebook, in files, to loggers."""
+"""Reports of a run in progress: on a terminal, in a notebook, in files, to loggers."""

@@ -1,4 +1,4 @@
-"""Progress of a run on a terminal or in a notebook: messages, a line for each evaluation, a bar."""
+"""Progress of a run on a terminal or in a notebook: messages, a line for each evaluation, a progress bar."""
 
 import sys
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from clearformer.training.limits import seconds_left
 from clearformer.training.reporting.report import Reporter, held_out
 from clearformer.training.store.checkpoint import Progress as RunProgress
 
-SETTLED_AFTER, FORETOLD_AFTER = 50, 100  # steps; by the time of those between, the number of all is told
-PROGRESS_FROM_CHARS = 10_000_000  # shorter texts are prepared before one could read of it
+SETTLED_AFTER, FORETOLD_AFTER = 50, 100  # steps; those between them are timed to estimate the total
+PROGRESS_FROM_CHARS = 10_000_000  # shorter texts are prepared too quickly to report
 
 
 class ConsoleReporter(Reporter):
@@ -80,14 +80,14 @@ class ConsoleReporter(Reporter):
         self.bar.start()
 
     def move_bar(self, done: float, text: str) -> None:
-        """Show that a part of the run is done, from 0 to 1."""
+        """Show the fraction of the run that is done, from 0 to 1."""
         self.bar.update(self.task, completed=done, description=text, refresh=True)
 
     def stop_bar(self) -> None:
         self.bar.stop()
 
     def fraction_done(self, progress: RunProgress) -> tuple[float, float]:
-        """The fraction of the run that is done, and the seconds of training that are left."""
+        """Return the fraction of the run that is done, and the seconds that are left."""
         train = self.config.train
         estimates = []
         if train.max_seconds is not None:
@@ -103,7 +103,7 @@ class ConsoleReporter(Reporter):
         return (progress.seconds / whole if whole else 0.0), left
 
     def foretell_steps(self, progress: RunProgress) -> None:
-        """Say how many steps a run by the clock will have, once those at its beginning, which are slower, are over."""
+        """Estimate the number of steps of a run that is limited by time, once the slower first steps are over."""
         steps = progress.step - self.first.step
         if steps == SETTLED_AFTER:
             self.settled = progress
@@ -113,7 +113,7 @@ class ConsoleReporter(Reporter):
             self.note(f"about {n_steps:,} steps in all, as fast as they go now")
 
     def note(self, text: str) -> None:
-        """A remark between the lines of the table."""
+        """Print a remark between the lines of the table."""
         self.console.print(f"        ({text})", markup=False)
 
     def describe(self, progress: RunProgress, left: float) -> str:
@@ -125,7 +125,7 @@ class ConsoleReporter(Reporter):
 
 
 class NotebookReporter(ConsoleReporter):
-    """The same in a notebook: lines below the cell, and a bar that IPython draws in place."""
+    """The same for a notebook: lines below the cell, and a bar that IPython updates in place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,18 +145,18 @@ class NotebookReporter(ConsoleReporter):
 
 
 def as_html(done: float, text: str) -> dict[str, str]:
-    """A bar in the forms that a notebook takes."""
+    """Return a progress bar as HTML and as plain text, by MIME type."""
     bar = f"<progress value='{done:.4f}' max='1'></progress> <code>{escape(text)}</code>"
     return {"text/html": bar, "text/plain": f"{done:.0%} {text}"}
 
 
 def reporter_here() -> ConsoleReporter:
-    """The reporter for a notebook where this is one, and else for a terminal."""
+    """Return the reporter for a notebook if the code runs in one, else the one for a terminal."""
     return NotebookReporter() if Console().is_jupyter else ConsoleReporter()
 
 
 def clock(seconds: float) -> str:
-    """Seconds as minutes and seconds, or hours and minutes."""
+    """Return seconds as `m:ss` or `h:mm:ss`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,9 +1,9 @@
-"""Where a run's numbers go besides its metrics.jsonl: TensorBoard, Weights & Biases, a file, a logger of one's own.
+"""Loggers, which receive a run's metrics: TensorBoard, Weights & Biases, a file, or one of your own.
 
     cf.train("quick", loggers=[WandB(project="mine"), my_logger])
 
-A logger is anything with the three methods of `Logger`. Where it also has `resume(config, step)`, that is called in
-place of `start` as a run goes on.
+A logger is any object with the three methods of `Logger`. If it also has `resume(config, step)`, that is called
+instead of `start` when a run is resumed.
 """
 
 import json
@@ -20,22 +20,22 @@ from clearformer.training.store.checkpoint import Progress
 
 @runtime_checkable
 class Logger(Protocol):
-    """Receives a run's numbers, in the process that writes the run's folder."""
+    """Receives a run's metrics, in the process that writes the run's folder."""
 
     def start(self, config: RunConfig) -> None:
-        """Training begins, or goes on."""
+        """Called when training begins or is resumed."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """A line of metrics.jsonl: every `train.log_every` steps, and at every evaluation."""
+        """Called with each line of metrics.jsonl: every `train.log_every` steps, and at every evaluation."""
 
     def finish(self, summary: Mapping[str, float]) -> None:
-        """Training is over, for whatever reason; the last value of each name."""
+        """Called when training ends, for whatever reason, with the last value of each name."""
 
 
 class JSONLines:
-    """One JSON object a line, in a file that is begun anew.
+    """Writes one JSON object a line to a new file.
 
-    A run that goes on adds to the lines up to the step from which it does, for it makes the later ones again.
+    A resumed run keeps the lines up to the step at which it resumes, as it makes the later ones again.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -45,7 +45,7 @@ class JSONLines:
         self.path.write_text("")
 
     def resume(self, config: RunConfig, step: int) -> None:
-        """Training goes on from a step: the lines up to it are kept."""
+        """Keep the lines up to the step at which training resumes."""
         lines = self.path.read_text().splitlines(keepends=True) if self.path.is_file() else []
         self.path.write_text("".join(line for line in lines if _step_of(line) <= step))
 
@@ -58,7 +58,7 @@ class JSONLines:
 
 
 def _step_of(line: str) -> float:
-    """The step of a line of `JSONLines`; infinity of one that was cut off."""
+    """Return the step of a line of `JSONLines`; infinity if the line was cut off."""
     try:
         return json.loads(line)["step"] if line.endswith("\n") else math.inf
     except (ValueError, TypeError, KeyError):
@@ -66,11 +66,11 @@ def _step_of(line: str) -> float:
 
 
 class TensorBoard:
-    """Scalars in a folder that TensorBoard shows (the extra `tensorboard`).
+    """Writes scalars to a folder for TensorBoard (needs the extra `tensorboard`).
 
     Args:
         folder: The folder to write to.
-        purge_step: Hide what an earlier writer wrote from this step on, as a resumed run writes it anew.
+        purge_step: Hide earlier values from this step on, which a resumed run writes again.
     """
 
     def __init__(self, folder: str | Path, purge_step: int | None = None) -> None:
@@ -88,7 +88,7 @@ class TensorBoard:
 
 
 def summary_writer_type() -> type[Any]:
-    """TensorBoard's writer.
+    """Return the class of TensorBoard's writer.
 
     Raises:
         MissingPackageError: TensorBoard is not installed.
@@ -99,10 +99,10 @@ def summary_writer_type() -> type[Any]:
 
 
 class WandB:
-    """A run of Weights & Biases (the extra `wandb`); `mode="offline"` sends nothing and needs no account.
+    """Logs to Weights & Biases (needs the extra `wandb`); `mode="offline"` sends nothing and needs no account.
 
     Args:
-        **settings: As `wandb.init` takes them: `project`, `name`, `mode`, `dir`, ...
+        **settings: Arguments of `wandb.init`: `project`, `name`, `mode`, `dir`, ...
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -124,10 +124,10 @@ class WandB:
 
 
 def checked_loggers(loggers: Any) -> list[Logger]:
-    """The loggers that a user gave, in any iterable.
+    """Return the loggers of any iterable as a list.
 
     Raises:
-        ConfigError: it is none, or something in it is no logger.
+        ConfigError: it is not iterable, or something in it is not a logger.
     """
     try:
         chosen = list(loggers)
@@ -139,7 +139,7 @@ def checked_loggers(loggers: Any) -> list[Logger]:
 
 
 def check_logger(logger: object) -> None:
-    """Raise ConfigError where something is no logger."""
+    """Raise ConfigError if an object is not a logger."""
     if isinstance(logger, type):
         name = logger.__name__
         raise ConfigError(f"loggers: {name} is a class: give a logger made of it, such as {name}(...)")
@@ -150,10 +150,10 @@ def check_logger(logger: object) -> None:
 
 
 class LoggingReporter(Reporter):
-    """Passes what a run reports on to another reporter and to loggers.
+    """Passes a run's reports to another reporter, and its metrics to loggers.
 
-    A logger that cannot start ends the run before it begins. One that fails after the start is named and left out from
-    then on: it must not end a run of hours.
+    A logger that cannot start ends the run before it begins. One that fails later is reported and left out from then
+    on, so that it does not end a run of hours.
     """
 
     def __init__(self, reporter: Reporter, loggers: Sequence[Logger]) -> None:
@@ -171,10 +171,10 @@ class LoggingReporter(Reporter):
         self.reporter.begin(config, progress)
 
     def start(self, config: RunConfig, step: int = 0) -> None:
-        """Start the loggers, once; where the run goes on from a step, those that can go on with it.
+        """Start the loggers, unless they are started already; in a resumed run call their `resume` if they have it.
 
         Raises:
-            ClearformerError: one of them cannot start; those that had are finished.
+            ClearformerError: a logger cannot start; those started before it are finished.
         """
         if self.is_started:
             return

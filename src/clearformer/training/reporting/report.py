@@ -1,4 +1,4 @@
-"""Reports of a run while it goes on, for the command line or for a user of the library."""
+"""The interface through which a run in progress reports, on the command line and in Python."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,32 +8,32 @@ from clearformer.training.store.checkpoint import Progress
 
 
 def held_out(metrics: Mapping[str, Any]) -> str:
-    """The held-out loss of a line of metrics, for people: ~ before one of a part of the split alone, - for none."""
+    """Format the held-out loss of a metrics line: with ~ if it is of a part of the split only, and - for none."""
     if metrics.get("val_loss") is None:
         return "-"
     return f"{'~' if metrics.get('val_share', 1) < 1 else ''}{metrics['val_loss']:.4f}"
 
 
 class Reporter:
-    """Receives everything and shows nothing; the base of those that show it."""
+    """Receives all reports and shows nothing; subclasses override what they show."""
 
     def say(self, message: str) -> None:
-        """A sentence about what is done and why."""
+        """Report a message: what is being done, and why."""
 
     def preparing(self, doing: str, done: int, total: int | None) -> None:
-        """The text is being prepared: so many characters are done, of so many where that is known."""
+        """Report the preparation of the data, in characters; `total` is None where it is not known."""
 
     def opening(self, config: RunConfig) -> None:
-        """All settings are decided, and nothing is written yet: an error ends the run before it leaves a trace."""
+        """Called when all settings are decided but nothing is written, so that an error here leaves no trace."""
 
     def begin(self, config: RunConfig, progress: Progress) -> None:
-        """Training starts, or is resumed from `progress`."""
+        """Called when training starts, or is resumed from `progress`."""
 
     def stepped(self, progress: Progress, metrics: Mapping[str, Any]) -> None:
-        """A step is done. `metrics` is its line in metrics.jsonl, empty where the step has none."""
+        """Called after each step with its line in metrics.jsonl; `metrics` is empty if the step has none."""
 
     def sampled(self, text: str) -> None:
-        """A sample of the model so far."""
+        """Report a sample of the model's output during training."""
 
     def end(self) -> None:
-        """Training is over, for whatever reason."""
+        """Called when training is over, for whatever reason."""

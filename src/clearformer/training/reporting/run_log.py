@@ -1,4 +1,4 @@
-"""The log of a run under way: metrics.jsonl, learning rates and threads, and the reporter that shows the metrics."""
+"""The log of a run in progress: metrics.jsonl, learning rates and threads, and the reporter that shows the metrics."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ class RunLog:
     """Writes the metrics, learning rates and threads of a run, and passes the metrics on to its reporter.
 
     Attributes:
-        reporter: Of the run.
+        reporter: The run's reporter.
         metrics: metrics.jsonl; None before `open`, and in processes that do not write.
         lr_factors: lr_factors.f64; likewise.
         threads: threads.u16; likewise.
@@ -28,13 +28,13 @@ class RunLog:
         self.metrics: Metrics | None = None
         self.lr_factors: LrFactors | None = None
         self.threads: ThreadCounts | None = None
-        self.last = Progress()  # at the last line that was due
+        self.last = Progress()  # as of the last line that `train.log_every` asked for
 
     def open(self, config: RunConfig, folder: RunFolder, progress: Progress) -> list[Metrics | StepRecord]:
-        """Open the run's records, and TensorBoard where the run asks for it, to go on from `progress`.
+        """Open the run's records to append after `progress`, and TensorBoard if the run asks for it.
 
         Returns:
-            The records that a checkpoint must not be ahead of.
+            The records that must be on the disk before a checkpoint is.
         """
         self.metrics = Metrics(folder.metrics_file, progress.step)
         self.lr_factors = LrFactors(folder.lr_factors_file, progress.step)
@@ -46,7 +46,7 @@ class RunLog:
 
     @contextmanager
     def reporting(self, config: RunConfig, progress: Progress) -> Iterator[None]:
-        """Tell the reporter that training begins, and that it is over, for whatever reason."""
+        """Call the reporter's `begin` at the start of the `with` block, and `end` however it ends."""
         self.last = progress
         try:
             self.reporter.begin(config, progress)
@@ -55,7 +55,7 @@ class RunLog:
             self.reporter.end()
 
     def describe(self, progress: Progress, result: StepResult) -> dict[str, Any]:
-        """A step's line in metrics.jsonl; its rate is that since the last line that was due."""
+        """Return a step's line for metrics.jsonl, with the tokens per second since the last regular line."""
         seconds = progress.seconds - self.last.seconds
         tokens = progress.tokens - self.last.tokens
         return {
@@ -70,7 +70,7 @@ class RunLog:
         }
 
     def took(self, result: StepResult) -> None:
-        """Record a step's learning rate and number of threads, if this process writes."""
+        """Record a step's factor of the learning rates and its number of threads, if this process writes."""
         if self.lr_factors and self.threads:
             self.lr_factors.append(result.lr_factor)
             self.threads.append(result.n_threads)
@@ -81,13 +81,13 @@ class RunLog:
             self.metrics.append(line)
 
     def step(self, progress: Progress, line: dict[str, Any]) -> None:
-        """Write the line of a step, and report the step."""
+        """Write a step's line, and report the step."""
         self.write(line)
         self.reporter.stepped(progress, line)
 
 
 def layer_norms(parameter_norms: Mapping[str, float]) -> dict[str, float]:
-    """The gradient's norm in each layer, from that of each parameter; their squares sum to the square of the whole.
+    """Return the gradient's norm in each layer, the root of the sum of its parameters' squared norms.
 
     A layer is a block (`blocks.0`, `decoder_blocks.3`) or another part of the model by its name (`embed`, `head`).
     """

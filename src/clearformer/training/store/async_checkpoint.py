@@ -10,10 +10,10 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointWriter:
-    """Writes one checkpoint after the other, beside whatever else goes on.
+    """Writes one checkpoint after the other in a background thread.
 
-    Inside its `with` block; the block ends when all is written. What is submitted must not be changed meanwhile. An
-    error of writing is raised by the next call of any method, or at the block's end.
+    It is used as a `with` block, which ends when all is written. Tensors that are being written must not change. An
+    error in writing is raised by the next call of `submit`, `check` or `wait`, or at the end of the block.
     """
 
     def __init__(self) -> None:
@@ -21,24 +21,24 @@ class CheckpointWriter:
         self._error: BaseException | None = None
 
     def submit(self, write: Callable[[], object]) -> None:
-        """Begin to write, once what was submitted before is written."""
+        """Wait for the previous write, then start this one."""
         self.wait()
-        # A daemon: who interrupts again and again ends the process at once, and half a checkpoint is none.
+        # A daemon, so that repeated interrupts end the process at once; half a checkpoint does no harm.
         self._thread = Thread(target=self._run, args=(write,), name="checkpoints", daemon=True)
         self._thread.start()
 
     def when_written(self) -> Callable[[], None]:
-        """Waits, in whatever thread it is called, until what was submitted so far is written, well or not."""
+        """Return a function for any thread that waits until what was submitted so far is written or has failed."""
         thread = self._thread
         return thread.join if thread else lambda: None
 
     def check(self) -> None:
-        """Raise the error of what was submitted, if it has failed by now."""
+        """Raise the error of a write that has failed by now."""
         if self._thread is not None and not self._thread.is_alive():
             self.wait()
 
     def wait(self) -> None:
-        """Wait until all is written."""
+        """Wait until all is written; raise the error if writing failed."""
         if self._thread is not None:
             self._thread.join()
         self._thread = None
@@ -49,7 +49,7 @@ class CheckpointWriter:
     def _run(self, write: Callable[[], object]) -> None:
         try:
             write()
-        except BaseException as error:  # whatever it is, it is raised where training sees it
+        except BaseException as error:  # raised later in the training thread
             self._error = error
 
     def __enter__(self) -> Self:
@@ -63,4 +63,4 @@ class CheckpointWriter:
         except Exception as failure:
             if error is None:
                 raise
-            logger.warning("%s", failure)  # the error that ended the block is the one to raise
+            logger.warning("%s", failure)  # the error that ended the block is raised instead

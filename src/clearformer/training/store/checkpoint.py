@@ -1,14 +1,14 @@
-"""Checkpoints: complete or not there, and checked before they are used.
+"""Checkpoints: written completely or not at all, and verified before use.
 
     checkpoints/step-00001000/
-        model.safetensors       the weights to use (the moving average, where the run keeps one)
-        optimizer.safetensors   the optimisers' state, and the raw weights beside an average
-        state.json              where the run stood
+        model.safetensors       the weights to use (the moving average, if the run keeps one)
+        optimizer.safetensors   the optimisers' state, and the trained weights if the model is an average
+        state.json              the progress of the run
         manifest.json           size and SHA-256 of the three
-    checkpoints/latest, best    links to two of them, for people; resuming looks at the manifests
+    checkpoints/latest, best    links to two of them, for people; resuming goes by the manifests
 
-A snapshot is the same without the optimisers' state, in `snapshots/`. Each is written into a folder beside, synced, and
-renamed.
+A snapshot is the same without the optimisers' state, in `snapshots/`. Each is written to a temporary folder, synced,
+and renamed.
 """
 
 import contextlib
@@ -39,22 +39,21 @@ MODEL, OPTIMIZER, STATE, MANIFEST = (
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands.
+    """The progress of a run.
 
     Attributes:
         step: Steps done.
         seconds: Seconds of training (steps alone).
         tokens: Targets trained on.
-        val_loss: Of this state on what checkpoints are compared by, in nats per token: the held-out split, or always
-            the same part of it (see `train.eval_flops_fraction`). None where there is no split, or it was not read
-            then.
-        best_step: The step with the lowest such loss so far, among those that became checkpoints.
+        val_loss: The loss of this state on the rows by which checkpoints are compared, in nats: the held-out split, or
+            always the same part of it (see `train.eval_flops_fraction`). None if it was not evaluated at this step.
+        best_step: The step of the checkpoint with the lowest such loss so far.
         best_val_loss: That loss.
-        best_n_rows: The rows of the held-out split that it is of. Losses of other rows are not compared with it.
-        wall_seconds: Seconds by the clock since the command began, those of resumed runs together; like the next two 0
-            without `train.max_wall_seconds`.
-        wall_before: Those of them before the first step.
-        wall_after: Those expected behind the last step.
+        best_n_rows: The number of held-out rows that it was measured on; losses of other rows are not comparable.
+        wall_seconds: Seconds by the clock since the command began, including the earlier processes of a resumed run;
+            like the next two, 0 without `train.max_wall_seconds`.
+        wall_before: Seconds by the clock before the first step.
+        wall_after: Seconds by the clock expected after the last step.
     """
 
     step: int = 0
@@ -79,12 +78,12 @@ class Checkpoint:
 
 
 def step_folder(checkpoints: Path, step: int) -> Path:
-    """Where the checkpoint of a step is, or will be."""
+    """Return the folder of a step's checkpoint, whether it exists or not."""
     return checkpoints / f"step-{step:08d}"
 
 
 def save_checkpoint(checkpoints: Path, checkpoint: Checkpoint) -> Path:
-    """Write one checkpoint; where that step's is there already and whole, it stays.
+    """Write one checkpoint, unless a whole one of that step exists already.
 
     Raises:
         DiskError: the disk is full or may not be written; earlier checkpoints are untouched.
@@ -94,7 +93,7 @@ def save_checkpoint(checkpoints: Path, checkpoint: Checkpoint) -> Path:
 
 
 def save_snapshot(snapshots: Path, progress: Progress, weights: dict[str, Tensor]) -> Path:
-    """Write the weights alone; where those of that step are there already and whole, they stay.
+    """Write the weights alone, unless a whole snapshot of that step exists already.
 
     Raises:
         DiskError: the disk is full or may not be written; earlier snapshots are untouched.
@@ -111,7 +110,7 @@ def _save(place: Path, progress: Progress, tensors: Mapping[str, dict[str, Tenso
     with disk_errors(final):
         if final.exists():
             discard(final)
-        remove_abandoned(place, after_seconds=0)  # a run writes its checkpoints alone
+        remove_abandoned(place, after_seconds=0)  # safe, as a run has one writer
     with folder_made_whole(final, MANIFEST, shared=True) as folder:
         for name, each in tensors.items():
             write_tensors(each, folder / name)
@@ -125,32 +124,32 @@ def _save(place: Path, progress: Progress, tensors: Mapping[str, dict[str, Tenso
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """A safetensors file.
+    """Write a safetensors file.
 
     Raises:
-        OSError: it cannot be written; safetensors has an error of its own for that.
+        OSError: it cannot be written, in place of safetensors' own error.
     """
     try:
         save_file(tensors, path)
-        # As the umask gave its folder (asking for the umask sets it for a moment, and for every thread).
+        # From its folder's mode: reading the umask would set it for a moment, for every thread.
         path.chmod(path.parent.stat().st_mode & 0o666)
     except SafetensorError as error:
         raise OSError(str(error)) from error
 
 
 def describe(path: Path) -> dict[str, int | str]:
-    """A file's size in bytes and its SHA-256."""
+    """Return a file's size in bytes and its SHA-256."""
     with path.open("rb") as file:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def verify(folder: Path, *names: str) -> None:
-    """Compare a checkpoint's files with its manifest: all of them, or those that are named and read.
+    """Compare a checkpoint's files with its manifest: all of them, or only those that are named.
 
-    A snapshot has no optimisers' state: of it the others are named.
+    A snapshot has no optimisers' state, so its files must be named.
 
     Raises:
-        CheckpointError: a file is missing or is not what was written; the message names it.
+        CheckpointError: a file is missing or differs from what was written; the message names it.
     """
     try:
         manifest = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
@@ -168,7 +167,7 @@ def verify(folder: Path, *names: str) -> None:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """A checkpoint's contents, verified.
+    """Verify a checkpoint and read it.
 
     Raises:
         CheckpointError: it is damaged.
@@ -181,10 +180,10 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 
 
 def read_progress(folder: Path) -> Progress:
-    """Where the run stood at a checkpoint.
+    """Read the progress of the run at a checkpoint.
 
     Raises:
-        CheckpointError: its file does not say so.
+        CheckpointError: its file is damaged.
     """
     try:
         progress = Progress(**parse_json((folder / STATE).read_text(encoding="utf-8")))
@@ -201,7 +200,7 @@ def read_progress(folder: Path) -> Progress:
 
 
 def list_checkpoints(checkpoints: Path) -> list[Path]:
-    """The folders of checkpoints or snapshots, newest first; whole or not."""
+    """Return the folders of checkpoints or snapshots, newest first, whether whole or damaged."""
     return sorted(
         (path for path in checkpoints.glob("step-*") if path.name.removeprefix("step-").isdecimal()),
         key=step_of,
@@ -210,12 +209,12 @@ def list_checkpoints(checkpoints: Path) -> list[Path]:
 
 
 def step_of(folder: Path) -> int:
-    """The step of a checkpoint's folder."""
+    """Return the step of a checkpoint's folder."""
     return int(folder.name.removeprefix("step-"))
 
 
 def best_step(checkpoints: Path) -> int | None:
-    """The step with the lowest held-out loss, as the newest checkpoint says; None where none was evaluated.
+    """Return the step with the lowest held-out loss, as recorded by the newest checkpoint; None if none was evaluated.
 
     Raises:
         CheckpointError: the newest checkpoint is damaged.
@@ -226,7 +225,7 @@ def best_step(checkpoints: Path) -> int | None:
 
 
 def newest_whole(checkpoints: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole; None where there is no checkpoint. Damaged ones are named in the log.
+    """Read the newest whole checkpoint; None if there is no checkpoint. Damaged ones are logged.
 
     Raises:
         CheckpointError: there are checkpoints, and all of them are damaged.
@@ -244,9 +243,9 @@ def newest_whole(checkpoints: Path) -> Checkpoint | None:
 
 
 def prune(checkpoints: Path, keep: int, progress: Progress) -> None:
-    """Delete all but the newest `keep` checkpoints up to this step, and the best.
+    """Delete all checkpoints up to this step but the newest `keep` and the best.
 
-    Later ones are damaged, or the run would have gone on from there: they do not count, and the run makes them anew.
+    Later ones do not count: they are damaged, or the run would have resumed from them, and it will write them again.
 
     Raises:
         DiskError: the folder cannot be written.
@@ -259,7 +258,7 @@ def prune(checkpoints: Path, keep: int, progress: Progress) -> None:
 
 
 def link(checkpoints: Path, names: Mapping[str, int | None]) -> None:
-    """Point `latest` and `best` at their steps' folders; where links cannot be made, none is."""
+    """Point the links `latest` and `best` at their steps' folders, if the file system has links."""
     for name, step in names.items():
         if step is None:
             continue

@@ -1,4 +1,4 @@
-"""The checkpoints of a run under way: saved beside the training, restored, pruned."""
+"""The checkpoints of a run in progress: saved in the background, restored, pruned."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,42 +31,42 @@ class Record(Protocol):
 
 
 class CheckpointStore:
-    """Saves and restores the state of a run; the first process writes, and the training goes on meanwhile.
+    """Saves and restores the state of a run; the first process writes while training goes on.
 
-    Inside its `with` block, which ends when all is written.
+    It is used as a `with` block, which ends when all is written.
     """
 
     def __init__(self, folder: RunFolder, keep_last: int, processes: Processes) -> None:
         self.folder, self.keep_last, self.processes = folder, keep_last, processes
-        self.records: Sequence[Record] = ()  # which must be on the disk before a checkpoint is
+        self.records: Sequence[Record] = ()  # to be on the disk before a checkpoint is
         self.snapshots: SnapshotStore | None = None  # likewise
         self.writer = CheckpointWriter()
 
     def save(self, state: TrainState, progress: Progress) -> None:
-        """Save the state, in all processes together: none returns before it is copied and with the writer.
+        """Save the state; called in all processes, and returns once the state is copied for the writer.
 
-        The checkpoint before is written by then.
+        The previous checkpoint is written by then.
 
         Raises:
-            DiskError: the checkpoint before could not be written.
+            DiskError: the previous checkpoint could not be written.
         """
         if self.processes.is_main:
             self.save_alone(state, progress)
         self.processes.wait_for_all()
 
     def save_alone(self, state: TrainState, progress: Progress) -> None:
-        """Save the state in this process, whatever the others do: where the run ends by an error of this one."""
+        """Save the state without waiting for the other processes, as when an error in this one ends the run."""
         self.writer.wait()
         wait_for_snapshots = self.snapshots.when_written() if self.snapshots else lambda: None
         self.writer.submit(partial(self.write_after, wait_for_snapshots, state.checkpoint(progress)))
 
     def write_after(self, wait: Callable[[], None], checkpoint: Checkpoint) -> None:
-        """Write a checkpoint once what it must not be ahead of is written."""
+        """Write a checkpoint after `wait`: after the snapshots that must be on the disk before it."""
         wait()
         self.write(checkpoint)
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, the records before it, and delete those that are no longer wanted.
+        """Sync the records, write a checkpoint, and delete those that are no longer wanted.
 
         Raises:
             DiskError: it cannot be written.
@@ -79,7 +79,7 @@ class CheckpointStore:
         prune(checkpoints, self.keep_last, progress)
 
     def restore(self, state: TrainState) -> Progress | None:
-        """Set the state from the newest whole checkpoint; None where there is no checkpoint.
+        """Load the newest whole checkpoint into the state and return its progress; None if there is no checkpoint.
 
         Raises:
             CheckpointError: all of them are damaged, or it is of another model.
@@ -97,17 +97,17 @@ class CheckpointStore:
         return checkpoint.progress
 
     def newest_step(self) -> int | None:
-        """The step of the newest checkpoint, once all is written; None where there is none."""
+        """Wait until all is written and return the step of the newest checkpoint; None if there is none."""
         self.writer.wait()
         checkpoints = list_checkpoints(self.folder.checkpoints)
         return step_of(checkpoints[0]) if checkpoints else None
 
     def wait(self) -> None:
-        """Wait until all is written; raises the error of writing."""
+        """Wait until all is written; raise the error if writing failed."""
         self.writer.wait()
 
     def check(self) -> None:
-        """Raise the error of what was saved, if writing it has failed by now."""
+        """Raise the error of a write that has failed by now."""
         self.writer.check()
 
     def __enter__(self) -> Self:

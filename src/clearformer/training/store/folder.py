@@ -27,7 +27,7 @@ from clearformer.training.store.lock import is_of_the_lock
 
 
 class RunFolder:
-    """The files of one run, by their names."""
+    """The paths of a run's files, and methods to read and write them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,16 +43,16 @@ class RunFolder:
     def create(
         self, config: RunConfig, tokenizer: Tokenizer, text_sha256: str, preset: str | None = None
     ) -> None:
-        """Begin a run's folder; config.toml comes last, so a folder that has it is complete.
+        """Create a run's folder; config.toml is written last, so a folder that has it is complete.
 
         Args:
             config: The run's settings.
             tokenizer: Its tokeniser.
-            text_sha256: Of the text that it begins on.
-            preset: The preset's name, where it begins with one.
+            text_sha256: The SHA-256 of its training data.
+            preset: The name of the preset that it begins with, if any.
 
         Raises:
-            RunError: there is a run in it.
+            RunError: the folder holds a run.
             DiskError: it cannot be written.
         """
         self.check_no_run()
@@ -76,7 +76,7 @@ class RunFolder:
             raise
 
     def is_left_over(self) -> bool:
-        """Whether the folder holds only the files of a run that was ended before it had begun."""
+        """Whether the folder holds only files of a run that ended before config.toml was written."""
         if not self.path.is_dir():
             return False
         initial_files = (self.tokenizer_file.name, self.env_file.name)
@@ -88,7 +88,7 @@ class RunFolder:
         )
 
     def check_no_run(self) -> None:
-        """Raise RunError where there is a run in the folder."""
+        """Raise RunError if the folder holds a run."""
         if self.config_file.exists():
             raise RunError(f"{self.path} holds a run; resume it, or choose another folder")
 
@@ -96,21 +96,21 @@ class RunFolder:
         write_file(self.config_file, to_toml(config).encode())
 
     def change_config(self, config: RunConfig) -> None:
-        """Write the configuration of the resumed run, where it is another.
+        """Write the configuration of a resumed run if it has changed.
 
         Raises:
-            RunError: the run cannot go on: a line of metrics.jsonl is damaged.
+            RunError: a line of metrics.jsonl is damaged, so the run cannot be resumed.
         """
         read_metrics(self.metrics_file)
         if config != self.read_config():
             self.write_config(config)
 
     def read_config(self) -> RunConfig:
-        """The run's configuration.
+        """Read the run's configuration.
 
         Raises:
-            RunError: this is no run's folder.
-            ConfigError: config.toml is not what a run writes; the message names it.
+            RunError: this is not a run's folder.
+            ConfigError: config.toml is damaged; the message names it.
         """
         if not self.config_file.is_file():
             raise RunError(f"{self.path} is no run's folder: it has no config.toml")
@@ -126,10 +126,10 @@ class RunFolder:
             raise ConfigError(f"{self.config_file}: {error}") from None
 
     def trained_on(self) -> str | None:
-        """The SHA-256 of the text that the run began on; None where env.json does not tell it.
+        """Return the SHA-256 of the run's training data; None if env.json does not record it.
 
         Raises:
-            RunError: the run was imported or saved from Python, and began on none that is known.
+            RunError: the run was imported or saved from Python, so its training data are not known.
         """
         try:
             text_sha256 = parse_json(self.env_file.read_text(encoding="utf-8"))["text_sha256"]
@@ -146,10 +146,10 @@ class RunFolder:
         return text_sha256
 
     def difference_of_text(self, text_sha256: str) -> str | None:
-        """The difference between a text and the one that the run began on, for a message; None where they are the same.
+        """Describe, for a message, how data differ from the run's training data; None if they are the same.
 
         Raises:
-            RunError: the run was imported, or env.json does not tell which it was.
+            RunError: the run was imported, or env.json does not record its training data.
         """
         original = self.trained_on()
         if original is None:
@@ -168,7 +168,7 @@ class RunFolder:
         )
 
     def preset(self) -> str | None:
-        """The preset by which the run began; None where env.json does not say."""
+        """Return the preset that the run began with; None if env.json does not record it."""
         try:
             preset = parse_json(self.env_file.read_text(encoding="utf-8"))["preset"]
         except (OSError, ValueError, TypeError, KeyError):
@@ -176,18 +176,18 @@ class RunFolder:
         return preset if isinstance(preset, str) else None
 
     def command(self) -> list[str]:
-        """The command by which the run began; empty where env.json does not say."""
+        """Return the command that started the run; empty if env.json does not record it."""
         try:
             return [str(word) for word in parse_json(self.env_file.read_text(encoding="utf-8"))["command"]]
         except (OSError, ValueError, TypeError, KeyError):
             return []
 
     def check_same_data(self, text_sha256: str) -> None:
-        """Compare a text with the one that the run began on.
+        """Check that data are those that the run began on.
 
         Raises:
-            DataError: it is another.
-            RunError: the run was imported, or env.json does not tell which it was.
+            DataError: they differ.
+            RunError: the run was imported, or env.json does not record its training data.
         """
         if difference := self.difference_of_text(text_sha256):
             raise DataError(f"{difference}; put back what was there, or begin a new run")
@@ -200,7 +200,7 @@ class Metrics:
     """metrics.jsonl: one JSON object a line, whole lines only."""
 
     def __init__(self, path: Path, up_to_step: int) -> None:
-        """Open for appending, without the lines after `up_to_step` (a run that resumes makes them again)."""
+        """Open for appending, dropping lines after `up_to_step`, which a resumed run makes again."""
         self._path = path
         earlier = [line for line in read_metrics(path) if line["step"] <= up_to_step]
         write_file(path, b"".join(_json_line(line) for line in earlier))
@@ -215,19 +215,19 @@ class Metrics:
             file.write(_json_line(line))
 
     def sync(self) -> None:
-        """Wait until all lines are on the disk: they must outlast a power cut as a later checkpoint does."""
+        """Wait until all lines are on the disk, so that a power cut cannot lose lines from before a checkpoint."""
         with disk_errors(self._path), self._path.open("ab") as file:
             sync(file.fileno())
 
 
 class StepRecord:
-    """A file with one number for each step, from the first, as little-endian numbers of one type."""
+    """A binary file with one little-endian number for each step, starting at the first."""
 
-    kind: ClassVar[str]  # as NumPy writes it
+    kind: ClassVar[str]  # the number's type, as NumPy writes it
     unknown: ClassVar[float]  # stands for a step that was not recorded
 
     def __init__(self, path: Path, n_steps: int) -> None:
-        """Open for appending, with the numbers of the first `n_steps` (a run that resumes makes later ones again)."""
+        """Open for appending, keeping the first `n_steps` numbers; a resumed run makes later ones again."""
         self._path = path
         numbers = np.full(n_steps, self.unknown, dtype=self.kind)
         recorded = self.read(path)[:n_steps]
@@ -236,7 +236,7 @@ class StepRecord:
 
     @classmethod
     def read(cls, path: Path) -> Shaped[np.ndarray, " steps"]:
-        """The numbers of a file, of which the last may be cut off; none where it cannot be read."""
+        """Read the numbers of a file, without a last one that was cut off; empty if it cannot be read."""
         try:
             content = path.read_bytes()
         except OSError:
@@ -260,25 +260,25 @@ class StepRecord:
 
 
 class LrFactors(StepRecord):
-    """lr_factors.f64: the factor of the learning rates in each step.
+    """lr_factors.f64: the factor of the learning rates at each step.
 
-    A factor that followed the clock cannot be computed anew, and by these the steps can be taken again to the bit.
+    A factor that depended on the clock cannot be computed again. The record makes an exact replay possible.
     """
 
     kind, unknown = "<f8", np.nan
 
 
 class ThreadCounts(StepRecord):
-    """threads.u16: the number of threads in each step, which followed what else the machine did."""
+    """threads.u16: the number of threads at each step, which depended on the load of the machine."""
 
     kind, unknown = "<u2", 0
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl; a last line that was cut off is left out.
+    """Read the lines of a metrics.jsonl, without a last line that was cut off.
 
     Raises:
-        RunError: another line is no object with a step.
+        RunError: another line is not an object with a step.
     """
     if not path.is_file():
         return []
@@ -288,7 +288,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 def _metrics_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     with contextlib.suppress(ValueError, TypeError, KeyError):
         metrics = parse_json(line.decode())
-        _json_line(metrics)  # a resumed run writes it again
+        _json_line(metrics)  # fails for values that a resumed run could not write again
         if type(metrics["step"]) is int:
             return metrics
     raise RunError(f"{path}: line {number} is no line of metrics; delete it")
@@ -299,7 +299,7 @@ def _json_line(line: Mapping[str, Any]) -> bytes:
 
 
 def environment() -> dict[str, Any]:
-    """The versions, the machine and the command that a result depends on besides its configuration."""
+    """Return what a result depends on apart from its configuration: versions, machine and command."""
     packages = ("clearformer", "torch", "numpy", "tokenizers", "safetensors")
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -314,9 +314,9 @@ def environment() -> dict[str, Any]:
     }
 
 
-@functools.cache  # a search of the whole of sys.path, and the same for every run of a process
+@functools.cache  # it searches all of sys.path, and never changes in a process
 def version_of(package: str) -> str | None:
-    """An installed package's version; None where it runs from a bare checkout."""
+    """Return an installed package's version; None if it is not installed, as in a bare checkout."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -324,7 +324,7 @@ def version_of(package: str) -> str | None:
 
 
 def processor_name() -> str:
-    """The processor's model, as the system names it."""
+    """Return the processor's model, as the system names it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -1,10 +1,10 @@
-"""One writer a run: a training process locks the run's folder, and any other gets an error that names the holder.
+"""One writer per run: a training process locks the run's folder, and any other gets an error that names the holder.
 
-Where the file system has locks, the holder keeps `flock` on one file, and the system frees it when the holder ends,
-however that is. Where it has none (some network file systems, Windows), the holder makes a numbered claim file and
-renews its time. The claim with the highest number counts; it is free once it was given up, its process has ended, or it
-was not renewed for `STALE_SECONDS`. Nobody renames or replaces a claim: a successor makes the file of the next number,
-which only one can. Studies claim their runs in the same way.
+If the file system has locks, the holder keeps `flock` on one file, which the system releases however the holder ends.
+If it has none (some network file systems, Windows), the holder makes a numbered claim file and keeps renewing its time.
+The claim with the highest number counts. It is free once it was given up, its process has ended, or it was not renewed
+for `STALE_SECONDS`. Claims are never renamed or replaced: a successor creates the file with the next number, which only
+one process can do. Studies claim their runs in the same way.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ LOCK = ".lock"
 CLAIM = ".claim-"  # and a number
 RENEW_SECONDS = 20.0
 STALE_SECONDS = 180.0
-GIVEN_UP = b"given up\n"  # what the claim of a process that has ended says
+GIVEN_UP = b"given up\n"  # the content of a released claim
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 
 
@@ -43,22 +43,22 @@ class Hold(ABC):
 
     @abstractmethod
     def __init__(self, folder: Path) -> None:
-        """Take it, or raise RunInUseError."""
+        """Take the folder, or raise RunInUseError."""
 
     @abstractmethod
     def check(self) -> None:
-        """Raise RunInUseError where another process has taken the folder over."""
+        """Raise RunInUseError if another process has taken the folder over."""
 
     @abstractmethod
     def release(self) -> None:
-        """Let others have it."""
+        """Release the folder."""
 
 
 @contextlib.contextmanager
 def one_writer(folder: Path) -> Iterator[Hold]:
-    """Hold a run's folder, which is made where it is not there, for as long as the `with` block lasts.
+    """Hold a run's folder for the `with` block, creating the folder if necessary.
 
-    A folder that holds no run in the end, because beginning one failed, is removed.
+    A folder that is empty in the end, because starting the run failed, is removed.
 
     Raises:
         RunInUseError: another process holds it.
@@ -71,12 +71,12 @@ def one_writer(folder: Path) -> Iterator[Hold]:
         finally:
             hold.release()
     finally:
-        with contextlib.suppress(OSError):  # there is something in it, as there is in a run's folder
+        with contextlib.suppress(OSError):  # not empty, as usual
             folder.rmdir()
 
 
 def is_of_the_lock(name: str) -> bool:
-    """Whether a file in a run's folder is there only to hold it."""
+    """Whether a file in a run's folder belongs to the lock, and not to the run."""
     return name == LOCK or name.startswith(CLAIM)
 
 
@@ -99,7 +99,7 @@ def _hold(folder: Path) -> Hold:
 
 
 def _about_this_process() -> bytes:
-    """The content of a lock file: its holder."""
+    """Return the content of a lock file: a description of this process."""
     about = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -113,7 +113,7 @@ def _about_this_process() -> bytes:
 
 
 def machine() -> str | None:
-    """A name for the processes that can see each other: those of one system since its start, in one container.
+    """Return a name shared by the processes that can see each other: by boot of the system, and by container.
 
     None where that is not known (it is on Linux).
     """
@@ -125,7 +125,7 @@ def machine() -> str | None:
 
 
 def started(pid: int) -> str | None:
-    """When a process of this machine began, in ticks of its clock; None of one that has ended."""
+    """Return when a process of this machine began, in clock ticks; None if it has ended."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -134,7 +134,7 @@ def started(pid: int) -> str | None:
 
 
 def has_ended(claim: bytes) -> bool:
-    """Whether the process that a claim names is known to have ended: it was one of this machine and is no more."""
+    """Whether a claim's process is known to have ended, which is only known on its own machine."""
     try:
         about = json.loads(claim)
         return about["machine"] == machine() is not None and about["started"] != started(about["pid"])
@@ -143,10 +143,10 @@ def has_ended(claim: bytes) -> bool:
 
 
 def _in_use(folder: Path, read: Callable[[], bytes]) -> RunInUseError:
-    """The error that names a folder's holder, once its file can be read, within a second."""
-    who = "another process trains it"  # which has just ended, where nothing is read
+    """Return the error that names a folder's holder, after waiting up to a second until its file can be read."""
+    who = "another process trains it"  # if nothing can be read, it has just ended
     for _ in range(10):
-        time.sleep(0.1)  # it may have taken the folder this moment, and still be about to write who it is
+        time.sleep(0.1)  # the holder may have taken the folder just now, and not written its file yet
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             about = json.loads(read())
             who = f"process {about['pid']} on {about['host']} trains it since {about['since']} ({about['command']})"
@@ -158,17 +158,17 @@ def _in_use(folder: Path, read: Callable[[], bytes]) -> RunInUseError:
 
 
 class Lock(Hold):
-    """A folder held by `flock` on its file `.lock`, which the system frees when the process ends."""
+    """A folder held by `flock` on its file `.lock`, which the system releases when the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / LOCK
         self._descriptor = self._opened(folder)
-        while not self._is_the_file_there():  # its holder has removed it and ended
+        while not self._is_the_file_there():  # the previous holder removed the file and ended
             os.close(self._descriptor)
             self._descriptor = self._opened(folder)
 
     def _opened(self, folder: Path) -> int:
-        """The file, opened and locked."""
+        """Open and lock the file, and describe this process in it."""
         assert fcntl is not None
         descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -207,8 +207,8 @@ class Claim(Hold):
     """A name in a folder held by the claim file with the highest number, whose time a thread renews.
 
     A claim is free once it was given up, its process is known to have ended, or it was not renewed for
-    `STALE_SECONDS`. Ages are differences of times that the file system gave to files, so the hosts' clocks may differ.
-    The highest number never falls: a claim is left behind when it is given up, and removed by its successor.
+    `STALE_SECONDS`. Ages are differences between times of files on the same file system, so hosts' clocks may differ.
+    The highest number never falls: a claim stays when it is given up, and is removed by its successor.
     """
 
     def __init__(
@@ -217,13 +217,13 @@ class Claim(Hold):
         prefix: str = CLAIM,
         refused: Callable[[Path, Callable[[], bytes]], ClearformerError] = _in_use,
     ) -> None:
-        """Take it.
+        """Take the name.
 
         Args:
-            folder: Where the claim files are.
-            prefix: Of their names; the number follows.
-            refused: Makes the error that is raised where another process holds it, of the folder and what reads the
-                other's claim.
+            folder: The folder of the claim files.
+            prefix: The start of their names; the number follows.
+            refused: Makes the error to raise if another process holds it, from the folder and a function that reads
+                the other's claim.
         """
         self._folder, self._prefix, self._refused = folder, prefix, refused
         before = self._highest()
@@ -245,7 +245,7 @@ class Claim(Hold):
             raise self._refused(self._folder, file.read_bytes)
 
     def _age(self, file: Path) -> float:
-        """Seconds since a file was written, by the file system's clock."""
+        """Return the seconds since a file was written, by the file system's clock."""
         probe = self._folder / f"{self._prefix}now-{secrets.token_hex(8)}"
         try:
             probe.touch(exist_ok=False)
@@ -254,13 +254,13 @@ class Claim(Hold):
             probe.unlink(missing_ok=True)
 
     def _make(self) -> None:
-        """Make the claim; nobody else can make that of this number."""
+        """Make the claim file of this number, which only one process can do."""
         try:
             make_whole_once(self._file, _about_this_process())
         except FileExistsError:
             raise self._refused(self._folder, self._file.read_bytes) from None
         highest = self._highest()
-        if highest > self._number:  # this process was slow, and those between have come and gone
+        if highest > self._number:  # this process was slow, and others have claimed later numbers meanwhile
             self._file.unlink(missing_ok=True)
             raise self._refused(self._folder, self._file_of(highest).read_bytes)
         for number in self._numbers():
@@ -269,7 +269,7 @@ class Claim(Hold):
 
     def _keep(self) -> None:
         while not self._ended.wait(RENEW_SECONDS):
-            with contextlib.suppress(OSError):  # it may succeed the next time
+            with contextlib.suppress(OSError):  # the next attempt may succeed
                 self._renew()
 
     def _renew(self) -> None:
@@ -278,7 +278,7 @@ class Claim(Hold):
         self._renewed = time.time()
 
     def check(self) -> None:
-        if time.time() - self._renewed > STALE_SECONDS / 2:  # this process stood still, its thread too
+        if time.time() - self._renewed > STALE_SECONDS / 2:  # the process was suspended, with its thread
             with contextlib.suppress(OSError):
                 self._renew()
         if self._is_lost:
@@ -291,12 +291,12 @@ class Claim(Hold):
             file.truncate()
 
     def _numbers(self) -> list[int]:
-        """The numbers of the claims in the folder."""
+        """Return the numbers of the claims in the folder."""
         numbers = (path.name.removeprefix(self._prefix) for path in self._folder.glob(f"{self._prefix}*"))
         return [int(number) for number in numbers if number.isdecimal()]
 
     def _highest(self) -> int:
-        """The highest of these; 0 where there is none."""
+        """Return the highest of these numbers; 0 if there is none."""
         return max(self._numbers(), default=0)
 
     def _file_of(self, number: int) -> Path:
@@ -304,10 +304,10 @@ class Claim(Hold):
 
 
 def make_whole_once(file: Path, content: bytes) -> None:
-    """Make a file with its content, which nobody ever sees without.
+    """Create a file with its content in one step, so that no process sees it empty.
 
     Raises:
-        FileExistsError: there is one.
+        FileExistsError: the file exists.
     """
     whole = file.with_name(f"{file.name}-{secrets.token_hex(8)}")
     try:
@@ -317,9 +317,9 @@ def make_whole_once(file: Path, content: bytes) -> None:
         except FileExistsError:
             if (
                 whole.stat().st_nlink < 2
-            ):  # else it was made, and a server's answer was lost and asked for again
+            ):  # with 2 links this call did make it, but a file server's answer was lost and asked for again
                 raise
-        except OSError:  # this file system has no second names
+        except OSError:  # this file system has no hard links
             with file.open("xb") as made:
                 made.write(content)
     finally:

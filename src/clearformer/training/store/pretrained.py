@@ -1,4 +1,4 @@
-"""Beginning a run with the weights of an earlier one."""
+"""Starting a run with the weights of an earlier one."""
 
 from pathlib import Path
 
@@ -11,16 +11,16 @@ from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import newest_whole
 from clearformer.training.store.folder import RunFolder
 
-HEADS = ("head.", "head_bias", "masked_head.", "pooler.", "classifier.")  # of one task, not of the language
+HEADS = ("head.", "head_bias", "masked_head.", "pooler.", "classifier.")  # parts that belong to one task
 ABSENT = "absent"
 
 
 def pretrained_tokenizer(config: RunConfig) -> Tokenizer | None:
-    """The tokeniser of the run that this one begins with, if any: the weights are for its tokens.
+    """Return the tokeniser of the run in `train.pretrained`, if any, as its weights are for those tokens.
 
     Raises:
         RunError: there is no such run.
-        ConfigError: another tokeniser is asked for.
+        ConfigError: the configuration asks for another tokeniser.
     """
     if config.train.pretrained is None:
         return None
@@ -35,9 +35,9 @@ def pretrained_tokenizer(config: RunConfig) -> Tokenizer | None:
 
 
 def load_pretrained(model: nn.Module, run: Path, reporter: Reporter) -> None:
-    """Set a model's weights from the newest checkpoint of another run; heads that only one of them has stay out.
+    """Load a model's weights from the newest checkpoint of another run.
 
-    So does a classifier of another number of classes.
+    Heads that only one of the models has are skipped, and so is a classifier with another number of classes.
 
     Raises:
         RunError: the run has no whole checkpoint.

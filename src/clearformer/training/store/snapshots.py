@@ -1,11 +1,11 @@
-"""Snapshots: the weights alone along a run, densely at its beginning and evenly after, within a number of bytes.
+"""Snapshots of the weights alone along a run: dense at its beginning and evenly spaced later, within a size limit.
 
     snapshots/step-00000008/{model.safetensors, state.json, manifest.json}
 
-They are kept after 0, 1, 2, 4, 8 ... steps and then every so many (as Biderman et al. 2023 do for Pythia). How long a
-run gets is often not known, so the spacing is not: where the next snapshot would not fit, every second of the even ones
-goes, and the spacing is twice what it was. Which are kept follows from the steps done and from how many fit, and from
-nothing else; so a run that was killed and resumed has those of a run that never was.
+They are kept after 0, 1, 2, 4, 8 ... steps and then evenly spaced (as Biderman et al. 2023 do for Pythia). A run's
+length is often not known, so the spacing adapts: if the next snapshot would not fit, every second one of the evenly
+spaced is deleted and the spacing doubles. Which snapshots exist depends only on the steps done and on how many fit, so
+a run that was killed and resumed has the same ones as a run that was not.
 """
 
 import logging
@@ -31,46 +31,46 @@ from clearformer.training.store.state import TrainState, weights_of
 logger = logging.getLogger(__name__)
 
 FIRST_SPACING = 64
-"""Steps between the even snapshots of a run for which they all fit: small models have short steps."""
+"""The first spacing of the evenly spaced snapshots, in steps; it doubles when they no longer fit."""
 FEWEST, MOST = 8, 128
-"""Snapshots of a run: where not even the fewest fit, it keeps none."""
+"""The number of snapshots of a run; if not even the fewest fit, it keeps none."""
 LEFT_FREE = 8
-"""How many more must find room on the disk: as much is left for two checkpoints with Adam's state and an average."""
+"""The disk must have room for so many more: enough for two checkpoints with Adam's state and an average."""
 BYTES_BESIDES = 2_000
-"""An upper bound of what a snapshot takes besides tensors: state.json, manifest.json, the start of its safetensors."""
+"""An upper bound of a snapshot's bytes without tensors: state.json, manifest.json, the start of its safetensors."""
 BYTES_PER_TENSOR = 250
-"""An upper bound of what safetensors says of a tensor: its name, shape and place."""
+"""An upper bound of the header bytes for each tensor in safetensors: its name, shape and place."""
 
 
 @dataclass(frozen=True)
 class SnapshotSteps:
-    """The steps of the snapshots of a run for which at most so many fit."""
+    """The steps at which a run keeps snapshots, if at most `most` of them fit."""
 
     most: int
 
     def after(self, n_steps: int) -> list[int]:
-        """The snapshots that are kept as of so many steps; others go when the next one is written.
+        """Return the steps of the snapshots that are kept after `n_steps` steps.
 
-        Those after one step more are among these, or are the new one.
+        One step later, the list has no others, except possibly that step itself.
         """
         spacing = self.spacing(n_steps)
         early = [step for step in self.powers(spacing) if step <= n_steps]
         return [0, *early, *range(spacing, n_steps + 1, spacing)]
 
     def includes(self, step: int) -> bool:
-        """Whether a snapshot is kept when the step is done."""
+        """Whether to keep a snapshot when this step is done."""
         spacing = self.spacing(step)
         return step % spacing == 0 or step in self.powers(spacing)
 
     def spacing(self, n_steps: int) -> int:
-        """The steps between even snapshots."""
+        """Return the spacing of the evenly spaced snapshots after `n_steps` steps."""
         spacing = FIRST_SPACING
         while 1 + len(self.powers(spacing)) + n_steps // spacing > self.most:
             spacing *= 2
         return spacing
 
     def powers(self, spacing: int) -> list[int]:
-        """The powers of 2 before the even ones; of 4, of 16 ... where they would be more than half of all."""
+        """Return the powers of 2 below the spacing; powers of 4, 16 ... if they would be more than half of all."""
         exponents = range(spacing.bit_length() - 1)
         every = 1
         while len(exponents[::every]) > self.most // 2:
@@ -79,7 +79,7 @@ class SnapshotSteps:
 
 
 def steps_within(model: nn.Module, megabytes: float | None) -> SnapshotSteps | None:
-    """The steps of the snapshots of a model that fit; None where too few do, or none are wanted."""
+    """Return the steps for snapshots of a model within so many megabytes; None if too few fit or none are wanted."""
     if megabytes is None:
         return None
     most = int(min(MOST, megabytes * 1e6 / snapshot_bytes(model.state_dict())))
@@ -87,12 +87,12 @@ def steps_within(model: nn.Module, megabytes: float | None) -> SnapshotSteps | N
 
 
 def snapshot_bytes(weights: Mapping[str, Tensor]) -> int:
-    """The bytes that a snapshot of a model's weights takes at most."""
+    """Return an upper bound of the bytes of a snapshot."""
     return BYTES_BESIDES + sum(BYTES_PER_TENSOR + tensor.nbytes for tensor in weights.values())
 
 
 def check_room(place: Path, weights: Mapping[str, Tensor]) -> None:
-    """Raise DiskError where a snapshot would take the room that checkpoints need."""
+    """Raise DiskError if a snapshot would take the room that checkpoints need."""
     n_bytes = snapshot_bytes(weights)
     free = shutil.disk_usage(place).free
     if free < (1 + LEFT_FREE) * n_bytes:
@@ -103,10 +103,10 @@ def check_room(place: Path, weights: Mapping[str, Tensor]) -> None:
 
 
 class SnapshotStore:
-    """Keeps the snapshots of a run; the first process writes, and the training goes on meanwhile.
+    """Keeps the snapshots of a run; the first process writes while training goes on.
 
-    Inside its `with` block, which ends when all is written. A snapshot that cannot be written, or only in the room that
-    checkpoints need, does not end the run: it is told once, and no more are kept until the run is resumed.
+    It is used as a `with` block, which ends when all is written. A snapshot that cannot be written, or only in the room
+    that checkpoints need, does not end the run: one warning is logged, and no more are kept until the run is resumed.
     """
 
     def __init__(self, folder: RunFolder, steps: SnapshotSteps | None, processes: Processes) -> None:
@@ -115,7 +115,7 @@ class SnapshotStore:
         self.writer = CheckpointWriter()
 
     def go_on_from(self, n_steps: int) -> None:
-        """Delete what a run that is resumed makes anew, and what it left half-written."""
+        """Delete snapshots after `n_steps`, which a resumed run will make again, and unfinished ones."""
         if not self.is_main or not self.place.is_dir():
             return
         with disk_errors(self.place):
@@ -125,15 +125,15 @@ class SnapshotStore:
                     discard(folder)
 
     def save(self, state: TrainState, progress: Progress) -> None:
-        """Begin to write the weights to use, where a snapshot of this step is kept.
+        """Start writing the weights to use, if this step keeps a snapshot.
 
-        One of weights that the last update has spoilt is not: the next step ends the run by them.
+        Weights that the last update has spoilt are not written; the next step will end the run.
         """
         steps = self.steps
         if steps is None or not steps.includes(progress.step) or not weights_are_finite(state.weights_to_use):
             return
-        self.writer.wait()  # so that one copy of the weights is in memory at most
-        if self.steps is None:  # the one before could not be written
+        self.writer.wait()  # so that at most one copy of the weights is in memory
+        if self.steps is None:  # the previous one could not be written
             return
         weights = weights_of(state.weights_to_use, copy=True)
         self.writer.submit(partial(self.write, steps, progress, weights))
@@ -153,7 +153,7 @@ class SnapshotStore:
             logger.warning("%s; the run goes on without further snapshots", error)
 
     def when_written(self) -> Callable[[], None]:
-        """Waits, in whatever thread it is called, until the snapshots so far are written."""
+        """Return a function for any thread that waits until the snapshots so far are written."""
         return self.writer.when_written()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The state of training, and the named tensors by which checkpoints hold it."""
+"""The state of training, and its conversion to and from the named tensors of checkpoints."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from clearformer.model import Transformer, build
 from clearformer.training.config import RunConfig
 from clearformer.training.store.checkpoint import Checkpoint, Progress
 
-RAW = ".weight_now"  # marks the trained weights, where the checkpoint's model is their moving average
+RAW = ".weight_now"  # marks the trained weights if the checkpoint's model is their moving average
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class TrainState:
 
     Attributes:
         model: The model that is trained.
-        average: The moving average of its weights, where the run keeps one.
-        optimizers: Those of its parameters.
+        average: A model with the moving average of its weights, if the run keeps one.
+        optimizers: The optimisers of its parameters.
     """
 
     model: Transformer
@@ -32,7 +32,7 @@ class TrainState:
 
     @classmethod
     def build(cls, config: RunConfig, device: torch.device) -> Self:
-        """The state that a new run starts with: the first weights are drawn from the seed."""
+        """Return the first state of a new run; its weights are drawn from the seed."""
         torch.manual_seed(config.seed)
         model = build(config.model).to(device)
         average = copy.deepcopy(model).eval() if config.train.ema else None
@@ -44,7 +44,7 @@ class TrainState:
 
     @property
     def weights_to_use(self) -> Transformer:
-        """The model that is evaluated and kept: the moving average, where there is one."""
+        """The model that is evaluated and saved: the moving average, where there is one."""
         return self.model if self.average is None else self.average
 
     def restart_average(self) -> None:
@@ -53,13 +53,13 @@ class TrainState:
             self.average.load_state_dict(self.model.state_dict())
 
     def checkpoint(self, progress: Progress) -> Checkpoint:
-        """Copies on the CPU of all that a run needs to go on from here."""
+        """Return copies on the CPU of everything that is needed to resume from here."""
         weights = weights_of(self.weights_to_use, copy=True)
         raw = {} if self.average is None else raw_weights_of(self.model)
         return Checkpoint(progress, weights, optimizer_tensors(self.model, self.optimizers) | raw)
 
     def load(self, checkpoint: Checkpoint) -> None:
-        """Set the state from a checkpoint.
+        """Load the state of a checkpoint.
 
         Raises:
             KeyError, RuntimeError: it is of another model.
@@ -71,22 +71,22 @@ class TrainState:
 
 
 def weights_of(model: nn.Module, copy: bool = False) -> dict[str, Tensor]:
-    """A model's weights on the CPU, by name; copies, which stay as they are when the model goes on to change."""
+    """Return a model's weights on the CPU, by name; with `copy`, later changes of the model do not affect them."""
     return {name: _on_cpu(value.detach(), copy) for name, value in model.state_dict().items()}
 
 
 def raw_weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of the same, under names that mark them as the trained weights beside an average."""
+    """Return copies of a model's weights, under names that mark them as the trained weights, not the average."""
     return {name + RAW: value for name, value in weights_of(model, copy=True).items()}
 
 
 def load_raw_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Set a model's weights from what `raw_weights_of` made."""
+    """Load the weights that `raw_weights_of` returned into a model."""
     model.load_state_dict({n.removesuffix(RAW): t for n, t in tensors.items() if n.endswith(RAW)})
 
 
 def optimizer_tensors(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """Copies of the optimisers' state: `PARAMETER.KEY`, such as `blocks.0.attn.W_Q.weight.exp_avg`."""
+    """Return copies of the optimisers' state as `PARAMETER.KEY`, such as `blocks.0.attn.W_Q.weight.exp_avg`."""
     parameters = dict(model.named_parameters())
     return {
         f"{name}.{key}": _on_cpu(value, copy=True)
@@ -99,11 +99,11 @@ def optimizer_tensors(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict
 def load_optimizer_tensors(
     model: nn.Module, optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Set the optimisers' state from what `optimizer_tensors` made.
+    """Load the state that `optimizer_tensors` returned into the optimisers.
 
     Raises:
-        KeyError: a tensor of a parameter that the model does not have.
-        RuntimeError: the state of another optimiser.
+        KeyError: a tensor is of a parameter that the model does not have.
+        RuntimeError: the state is of another optimiser.
     """
     parameters = dict(model.named_parameters())
     owners = {p: o for o in optimizers for group in o.param_groups for p in group["params"]}
@@ -114,13 +114,13 @@ def load_optimizer_tensors(
         parameter = parameters[name]
         owners[parameter].state[parameter][key] = tensor.to(
             parameter.device, copy=True
-        )  # not the file's pages
+        )  # a copy, not memory mapped from the file
     for optimizer in optimizers:
         check_state_keys(optimizer)
 
 
 def check_state_keys(optimizer: Optimizer) -> None:
-    """Raise RuntimeError where an optimiser that says what it keeps of a parameter holds something else."""
+    """Raise RuntimeError if an optimiser with `state_keys` holds other state for a parameter."""
     expected = getattr(optimizer, "state_keys", None)
     for state in optimizer.state.values():
         if expected is not None and state and set(state) != expected:
@@ -134,6 +134,6 @@ def _on_cpu(tensor: Tensor, copy: bool) -> Tensor:
 
 @torch.no_grad()
 def move_average(average: nn.Module, model: nn.Module, decay: float) -> None:
-    """average = decay * average + (1 - decay) * weights, parameter by parameter."""
+    """Set average = decay * average + (1 - decay) * weights, parameter by parameter."""
     for mean, weight in zip(average.parameters(), model.parameters(), strict=True):
         mean.lerp_(weight, 1 - decay)
