@@ -288,11 +288,14 @@ def refuses(place: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
         (["sweep", "quick", "train.lr="], "train.lr: a value is missing"),
         (
             ["sweep", "quick", "model.n_layers=2..1"],
-            "model.n_layers: no value is given, and the product is empty",
+            "model.n_layers: no values given, so there is nothing to run",
         ),
         (["sweep", "quick", "train.lrr=1,2"], "unknown key 'train.lrr'"),
-        (["sweep", "quick", "train.lr=1,2", "--name", "a b"], "a study's name is made of letters"),
-        (["sweep", "quick", "train.lr=1,2", "--name", "depth"], "there is a study 'depth' of the lectures"),
+        (["sweep", "quick", "train.lr=1,2", "--name", "a b"], "a study's name consists of letters"),
+        (
+            ["sweep", "quick", "train.lr=1,2", "--name", "depth"],
+            "there is already a study 'depth' of the lectures",
+        ),
         (["compare", "nothing"], "there is no run 'nothing'"),
         (["plot", "nothing"], "there is no run 'nothing'"),
         (["plot", ""], "RUN: nothing is given as a name"),

@@ -19,7 +19,7 @@ from clearformer.study.trials import trial_name, trials
 
 REPRODUCED, NOT_REPRODUCED, SLIP = "reproduced", "not reproduced", "a slip of the lecture"
 NOT_RUN, NOT_JUDGED = "not run yet", "not judged at this scale"
-HOLDS, REFUTED, UNDECIDED = "holds", "refuted", "undecided: the interval holds zero"
+HOLDS, REFUTED, UNDECIDED = "holds", "refuted", "undecided: the interval contains zero"
 FEW_SEEDS = "undecided: one seed has no interval"
 
 

@@ -122,7 +122,9 @@ def checked(name: str, values: Any) -> dict[str, Any]:
         TypeError: they are no mapping by name.
     """
     if not isinstance(values, Mapping):
-        raise TypeError(f"{name} gives {type(values).__name__}; a measure gives values by their names")
+        raise TypeError(
+            f"{name} returns {type(values).__name__}; a measure returns a mapping of values by name"
+        )
     return plain(dict(values))
 
 

@@ -90,7 +90,7 @@ class Store:
         except ClearformerError as missing:
             if len(found) > 1:
                 raise DataError(
-                    f"{found[0]} and {found[1].name} are of different data, and which are meant cannot be told: "
+                    f"{found[0]} and {found[1].name} are results on different data; cannot tell which to use: "
                     f"{missing}"
                 ) from None
             (file,) = found
@@ -101,7 +101,7 @@ class Store:
             content = parse_json(file.read_text())
             return Record(**content)
         except (ValueError, TypeError) as error:
-            raise DataError(f"{file}: damaged ({error}); delete it, and its run is made again") from None
+            raise DataError(f"{file}: damaged ({error}); delete it to compute its run again") from None
 
     def is_done(self, trial: Trial) -> bool:
         """Whether all values that a trial asks for are measured."""

@@ -201,15 +201,13 @@ class Study:
         check_name(self.name)
         labels = [arm.label for arm in self.arms]
         if not labels:
-            raise ConfigError(f"study {self.name}: it has no arms, and nothing to run")
+            raise ConfigError(f"study {self.name}: no arms, so nothing to run")
         if len(set(labels)) < len(labels):
             twice = next(label for label in labels if labels.count(label) > 1)
-            raise ConfigError(
-                f"study {self.name}: two arms are called {twice!r}; give each a label of its own"
-            )
+            raise ConfigError(f"study {self.name}: two arms have the label {twice!r}; give each its own")
         if taken := [side for side in self.sides if side in labels]:
             raise ConfigError(
-                f"study {self.name}: a side and an arm are called {taken[0]!r}; give each a label of its own"
+                f"study {self.name}: a side and an arm have the label {taken[0]!r}; give each its own"
             )
         labels += self.sides
         for whose in (*self.published, *self.claims):
@@ -242,9 +240,9 @@ class Study:
 def check_name(name: str) -> None:
     """Raise ConfigError if a study's name cannot name a folder, or is reserved."""
     if not name or not all(letter.isalnum() or letter in "-_" for letter in name) or not name.isascii():
-        raise ConfigError(f"a study's name is made of letters, digits, - and _; got {name!r}")
+        raise ConfigError(f"a study's name consists of letters, digits, - and _; got {name!r}")
     if name in RESERVED:
-        raise ConfigError(f"no study can be called {name!r}; choose another name")
+        raise ConfigError(f"the name {name!r} is reserved; choose another name for the study")
 
 
 def call_name(function: Callable[..., Any], arguments: Mapping[str, Any], name: str | None = None) -> str:
@@ -270,7 +268,7 @@ def identity(function: Callable[..., Any]) -> str:
 def check_scale(scale: float) -> None:
     """Raise UserError if the scale of the steps is out of range."""
     if not 0 < scale <= 1:
-        raise UserError(f"scale: above 0 and up to 1, the whole study; got {scale:g}")
+        raise UserError(f"scale: above 0 and up to 1 (the whole study); got {scale:g}")
 
 
 def check_seeds(seeds: int | None) -> None:

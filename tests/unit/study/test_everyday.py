@@ -70,14 +70,14 @@ def test_names_are_as_long_as_it_takes_to_tell_them_apart() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "a sweep begins with one preset, and none is named"),
-        (["quick", "masked"], "a sweep begins with one preset, and got quick and masked"),
+        ([], "a sweep starts from one preset, but none is named"),
+        (["quick", "masked"], "a sweep starts from one preset, but got quick and masked"),
         (["quickk"], "there is no preset 'quickk'; did you mean 'quick'?"),
         (["quick", "train.lr="], "train.lr: a value is missing in ''"),
         (["quick", "train.lr=1e-3,,2e-3"], "train.lr: a value is missing"),
-        (["quick", "model.n_layers=3..1"], "model.n_layers: no value is given, and the product is empty"),
-        (["quick", "seed=3..1"], "seed: no seed is given, and the product is empty"),
-        (["quick", "seed=1,3"], "seed: a sweep takes seeds one after another"),
+        (["quick", "model.n_layers=3..1"], "model.n_layers: no values given, so there is nothing to run"),
+        (["quick", "seed=3..1"], "seed: no seeds given, so there is nothing to run"),
+        (["quick", "seed=1,3"], "seed: a sweep takes consecutive seeds"),
         (["quick", "seed=a"], "seed: whole numbers of 0 or more"),
         (["quick", "seed=true"], "seed: whole numbers of 0 or more"),
         (["quick", "train.lr=1e-3,1e-3"], "train.lr: a value is given twice"),
@@ -185,7 +185,7 @@ def test_what_cannot_be_compared_is_told(run: Callable[..., Path]) -> None:
     with pytest.raises(RunError, match="has no metrics yet"):
         compare("one")
     (path / "metrics.jsonl").write_text('{"step": 1, "tokens": 1, "seconds": 1, "loss": "low"}\n')
-    with pytest.raises(RunError, match="loss of step 1 is no number: 'low'"):
+    with pytest.raises(RunError, match="loss of step 1 is not a number: 'low'"):
         compare("one")
 
 

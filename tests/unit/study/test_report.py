@@ -89,7 +89,7 @@ class TestSummary:
         tables = [node for node in summary([planted()]) if isinstance(node, Table)]
         assert [each.caption for each in tables] == [
             "Not reproduced",
-            "Slips of the lectures: both numbers",
+            "Slips of the lectures, published and measured",
             "Claims that are refuted or undecided",
             "All studies",
         ]
@@ -102,8 +102,8 @@ class TestSummary:
         waiting = outcome_of(study("a"), {})
         nodes = summary([partial, planted(True, 0.05), waiting])
         said = " ".join(node.text for node in nodes if isinstance(node, Paragraph))
-        assert "7 of 11 runs are done, in 3 studies. Partial: planted (1 of 2). Not begun: 1 study." in said
-        assert "planted (0.05 of its steps). No published number of these trainings is judged." in said
+        assert "7 of 11 runs are done, in 3 studies. Partial: planted (1 of 2). Not started: 1 study." in said
+        assert "planted (0.05 of its steps). Published numbers of these trainings are not judged." in said
 
     def test_lists_those_that_wait_without_a_link_and_counts_their_numbers(self) -> None:
         of = study("a", name="later", published=(Published("a", "loss", 1.0, 0.1, "1.2"),))
@@ -133,7 +133,7 @@ class TestSection:
 
     def test_of_shortened_trainings_judges_nothing_and_says_so(self) -> None:
         said = paragraphs(planted(trained=True, scale=0.05))
-        assert said["Shortened"].startswith("Its trainings were shortened to 0.05 of their steps.")
+        assert said["Shortened"].startswith("Trainings ran for 0.05 of their steps.")
         assert "What it means" not in said
         assert verdicts(table(section(planted(True, 0.05)), "Published")) == [NOT_JUDGED, NOT_JUDGED, SLIP]
 
@@ -183,7 +183,7 @@ class TestSection:
         of = type(of)(**{**vars(of), "arms": arms})
         got = outcome_of(of, {"s, rate 1": [{"loss": 2.0}], "s, rate 2": [{"diverged_at": 31}]})
         nodes = list(section(got))
-        assert table(nodes, "Rates").rows[0][:3] == ("s", "s, rate 1", "2")
+        assert table(nodes, "Learning rates").rows[0][:3] == ("s", "s, rate 1", "2")
         assert ("s, rate 2, seed 1: at step 31",) in [getattr(node, "items", None) for node in nodes]
 
     def test_shows_figures_of_which_something_was_measured_and_texts_as_text(self) -> None:

@@ -157,5 +157,5 @@ def test_a_run_with_a_limit_of_time_is_whole_once_it_is_reached(
 
 @pytest.mark.parametrize("values", [None, 3, [1]])
 def test_a_measure_gives_values_by_name(values: Any) -> None:
-    with pytest.raises(TypeError, match=r"count gives .*; a measure gives values by their names"):
+    with pytest.raises(TypeError, match=r"count returns .*; a measure returns a mapping of values by name"):
         checked("count", values)

@@ -44,9 +44,9 @@ def test_options_as_typed() -> None:
     ("text", "told"),
     [
         ("array=1-9", "'array' is set by clearformer"),
-        ("Partition=x", "'Partition' is no option of sbatch"),
-        ("a b=1", "'a b' is no option"),
-        ("time=1\n#SBATCH --wrap=x", "a value is one line"),
+        ("Partition=x", "'Partition' is not an sbatch option"),
+        ("a b=1", "'a b' is not an sbatch option"),
+        ("time=1\n#SBATCH --wrap=x", "the value must be one line"),
     ],
 )
 def test_what_is_no_option_is_refused(text: str, told: str) -> None:
@@ -82,7 +82,7 @@ def test_a_script_that_is_not_taken_is_told(command: Command) -> None:
     with pytest.raises(WorkersError, match="invalid partition specified"):
         submitted("")
     command("sbatch", "echo thank you")
-    with pytest.raises(WorkersError, match="sbatch told no number of a job"):
+    with pytest.raises(WorkersError, match="sbatch returned no job id"):
         submitted("")
 
 
@@ -117,7 +117,7 @@ def test_a_job_that_ends_too_early_is_told_and_one_that_is_ended_is_cancelled(
     monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.0)
     workers = SlurmWorkers(Selection(("s",), tmp_path / "studies"), {}, 2)
     workers.look_after([])
-    with pytest.raises(WorkersError, match="job 12 has ended, and not all runs are done"):
+    with pytest.raises(WorkersError, match="job 12 has ended, but not all runs are done"):
         workers.look_after([])
     workers.end(2)
     assert (tmp_path / "cancelled").read_text() == "12\n"

@@ -58,7 +58,7 @@ def test_a_result_is_found_without_its_data_as_long_as_it_is_the_only_one(tmp_pa
     there = trials(tiny_study_without_text(tmp_path))[0]
     assert store.is_done(there)
     store.write(record_of(f"{trial.settings_key}-another"))
-    with pytest.raises(DataError, match="are of different data, and which are meant cannot be told"):
+    with pytest.raises(DataError, match="are results on different data; cannot tell which to use"):
         store.find(there)
 
 
@@ -81,7 +81,7 @@ def test_a_damaged_record_is_named_with_the_way_out(tmp_path: Path, content: str
     store.write(record_of(trial.key))
     file = store.measured / f"{trial.key}.json"
     file.write_text(content)
-    with pytest.raises(DataError, match=r"damaged.*delete it, and its run is made again") as caught:
+    with pytest.raises(DataError, match=r"damaged.*delete it to compute its run again") as caught:
         store.find(trial)
     assert str(file) in str(caught.value)
 

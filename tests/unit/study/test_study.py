@@ -31,17 +31,17 @@ def study(**fields: Any) -> Study:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"arms": ()}, "study s: it has no arms"),
-        ({"arms": (A, A)}, "study s: two arms are called 'a'"),
+        ({"arms": ()}, "study s: no arms"),
+        ({"arms": (A, A)}, "study s: two arms have the label 'a'"),
         ({"published": (Published("aa", "loss", 1, 1, "1"),)}, "study s: there is no arm 'aa'"),
         ({"claims": (Claim("?", "loss", "a", "c"),)}, "study s: there is no arm 'c'"),
         ({"seeds": 0}, "study s: seeds: 1 or more; got 0"),
-        ({"name": ""}, "a study's name is made of letters"),
-        ({"name": "../up"}, "a study's name is made of letters"),
-        ({"name": "é"}, "a study's name is made of letters"),
-        ({"name": "runs"}, "no study can be called 'runs'"),
-        ({"name": "logs"}, "no study can be called 'logs'"),
-        ({"name": "all"}, "no study can be called 'all'"),
+        ({"name": ""}, "a study's name consists of letters"),
+        ({"name": "../up"}, "a study's name consists of letters"),
+        ({"name": "é"}, "a study's name consists of letters"),
+        ({"name": "runs"}, "the name 'runs' is reserved"),
+        ({"name": "logs"}, "the name 'logs' is reserved"),
+        ({"name": "all"}, "the name 'all' is reserved"),
     ],
     ids=str,
 )
@@ -85,7 +85,7 @@ def test_one_s_own_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None
     assert find_study("my-own") is mine
     with pytest.raises(UserError, match="there is no study 'my-ow'; did you mean 'my-own'"):
         find_study("my-ow")
-    with pytest.raises(UserError, match="there is a study 'my-own' already"):
+    with pytest.raises(UserError, match="there is already a study 'my-own'"):
         register_study(study(name="my-own", seeds=7))
 
 
@@ -108,7 +108,7 @@ def test_a_study_without_functions_is_data_and_comes_back_the_same(tmp_path: Pat
     assert all_studies(store)["tiny"].claims == mine.claims
     with pytest.raises(UserError, match="there is no study 'tinny'; did you mean 'tiny'"):
         study_of_name("tinny", store)
-    with pytest.raises(UserError, match="of another study of that name"):
+    with pytest.raises(UserError, match="belongs to another study of that name"):
         declare(tiny_study(tmp_path, seeds=7), store)
     with pytest.raises(UserError, match="of the lectures"):
         declare(tiny_study(tmp_path, name="depth"), store)

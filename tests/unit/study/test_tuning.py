@@ -114,7 +114,7 @@ def test_a_claim_may_compare_two_values_of_one_arm() -> None:
 
 
 def test_no_arm_is_called_as_a_side_is() -> None:
-    with pytest.raises(ConfigError, match="a side and an arm are called 'A'"):
+    with pytest.raises(ConfigError, match="a side and an arm have the label 'A'"):
         study_of(arms=(*tuned("A", {}, (1e-3,)), Training("A")), claims=())
 
 
@@ -151,7 +151,7 @@ def test_a_run_that_diverges_is_a_result(tmp_path: Path) -> None:
 
 def test_the_report_says_which_rate_stands_for_a_side() -> None:
     found = [node for node in tables(measured(study_of(), LOSSES)) if isinstance(node, Table)]
-    [tuning] = [table for table in found if table.caption.startswith("Rates tried")]
+    [tuning] = [table for table in found if table.caption.startswith("Learning rates tried")]
     assert [row[:2] for row in tuning.rows] == [("A", "A, rate 0.01"), ("B", "B, rate 0.001")]
     assert [str(row[-1])[:3] for row in tuning.rows] == ["no", "yes"]
     written = result_of(measured(study_of(), LOSSES))["tuning"]

@@ -184,7 +184,7 @@ def test_one_that_fails_is_kept_and_the_others_go_on(
     work(wanted, store)
     assert CALLS[2] == 1  # it is tried again by who asks for it again
 
-    with pytest.raises(UserError, match="no folder"):
+    with pytest.raises(UserError, match="is not a folder"):
         run_here([study], Selection(("p",), store.failed / f"{wanted[1].settings_key}.json"))
     [outcome] = run_here([study], Selection(("p",), store.folder), quiet=True)
     assert CALLS == {1: 1, 2: 2, 3: 1}
@@ -285,7 +285,7 @@ def test_a_worker_that_says_what_is_wrong_ends_all(probes: Callable[..., Any]) -
     store, standings = waiting(probes)
     workers = LocalWorkers(lambda _: Process(2), 1, store)
     workers.look_after(standings)
-    with pytest.raises(WorkersError, match="a worker ended with status 2"):
+    with pytest.raises(WorkersError, match="a worker exited with status 2"):
         workers.look_after(standings)
 
 
@@ -294,7 +294,7 @@ def test_workers_that_die_at_once_are_not_begun_for_ever(probes: Callable[..., A
     workers = LocalWorkers(lambda _: Process(-9), 1, store)
     for _ in range(pool.MOST_DEATHS):
         workers.look_after(standings)
-    with pytest.raises(WorkersError, match="as soon as they begin, by signal 9"):
+    with pytest.raises(WorkersError, match="workers are killed by signal 9 as soon as they start"):
         workers.look_after(standings)
 
 
@@ -308,7 +308,7 @@ def test_a_run_that_kills_its_workers_fails(probes: Callable[..., Any]) -> None:
     for _ in range(pool.MOST_DEATHS + 1):
         assert store.failure(trial) is None
         workers.look_after(standings)
-    assert "was ended 5 times by signal 9" in str(store.failure(trial))
+    assert "was killed 5 times by signal 9" in str(store.failure(trial))
 
 
 def test_a_signal_ends_the_workers_with_sigterm(
@@ -398,10 +398,10 @@ def test_the_watch_tells_who_computes_what(tmp_path: Path, capsys: pytest.Captur
     assert failed[0].state == "failed"
     assert summary(failed) == "0 of 4 runs done, 3 waiting, 1 failed"
     told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("tiny: 1 layers, seed 1: begun by ")
+    assert told[0].startswith("tiny: 1 layers, seed 1: started by ")
     assert told[1:] == [
         "0 of 4 runs done, 1 running, 3 waiting",
-        "tiny: 1 layers, seed 1: its worker has gone; it waits for another",
+        "tiny: 1 layers, seed 1: its worker is gone; waiting for another",
         "tiny: 1 layers, seed 1: failed: no room",
     ]
 
@@ -472,7 +472,7 @@ def test_run_study_takes_a_study_or_a_name(
 
 def test_a_study_that_lives_in_this_process_alone_is_run_by_no_other(probes: Callable[..., Any]) -> None:
     study, store, _ = probes()
-    with pytest.raises(UserError, match="is code, which other processes find in a file alone"):
+    with pytest.raises(UserError, match="is code, which other processes can only load from a file"):
         cf.run_study(study, jobs=2, folder=store.folder)
 
 

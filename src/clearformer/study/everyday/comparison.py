@@ -192,12 +192,12 @@ def lines_of(folder: RunFolder) -> list[dict[str, Any]]:
     lines = read_metrics(folder.metrics_file)
     numbers = ("step", "seconds", "tokens", "loss")
     if not lines:
-        raise RunError(f"{folder.path} has no metrics yet: it was not trained, or has only begun")
+        raise RunError(f"{folder.path} has no metrics yet: not trained, or only just started")
     for line in lines:
         for name in numbers:
             if isinstance(line.get(name), bool) or not isinstance(line.get(name), int | float):
                 raise RunError(
-                    f"{folder.metrics_file}: {name} of step {line['step']} is no number: {line.get(name)!r}"
+                    f"{folder.metrics_file}: {name} of step {line['step']} is not a number: {line.get(name)!r}"
                 )
     return lines
 

@@ -62,8 +62,8 @@ def check_is_data(study: Study) -> None:
     code += ["a figure" for figure in study.figures if figure not in FIGURES.values()]
     if code:
         raise UserError(
-            f"study {study.name}: {code[0]} is code, which other processes find in a file alone: run it by jobs=1, or "
-            f"register the study in a file and run it by clearformer study run {study.name} --import FILE.py"
+            f"study {study.name}: {code[0]} is code, which other processes can only load from a file: use jobs=1, or "
+            f"register the study in a file and run clearformer study run {study.name} --import FILE.py"
         )
 
 
@@ -92,7 +92,7 @@ def from_declaration(content: dict[str, Any]) -> Study:
             first_seed=int(content["first_seed"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"no declaration of a study: {type(error).__name__}: {error}") from None
+        raise ConfigError(f"not a study declaration: {type(error).__name__}: {error}") from None
 
 
 def declare(study: Study, store: Store) -> Path:
@@ -104,11 +104,11 @@ def declare(study: Study, store: Store) -> Path:
     """
     content, file = declaration(study), store.folder / study.name / FILE
     if study.name in studies():
-        raise UserError(f"there is a study {study.name!r} of the lectures; choose another name")
+        raise UserError(f"there is already a study {study.name!r} of the lectures; choose another name")
     if file.exists():
         if declaration(read_declaration(file)) != content:
             raise UserError(
-                f"{file.parent} is of another study of that name; choose another name, or delete it"
+                f"{file.parent} belongs to another study of that name; choose another name, or delete it"
             )
         return file
     with disk_errors(file):
@@ -126,7 +126,7 @@ def read_declaration(file: Path) -> Study:
     try:
         content = parse_json(file.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
-            raise ConfigError("no declaration of a study")
+            raise ConfigError("not a study declaration")
         return from_declaration(content)
     except (OSError, ValueError, ConfigError) as error:
         raise DataError(f"{file}: damaged: {error}") from None

@@ -39,14 +39,14 @@ def sweep(preset: str, values: Values, seeds: range = range(1, 2), name: str | N
     preset_of_name(preset)
     for key, each in values.items():
         if not each:
-            raise UserError(f"{shortened(key)}: no value is given, and the product is empty")
+            raise UserError(f"{shortened(key)}: no values given, so there is nothing to run")
         if len(set(map(repr, each))) < len(each):
             raise UserError(f"{shortened(key)}: a value is given twice")
     if not seeds:
-        raise UserError("seed: no seed is given, and the product is empty")
+        raise UserError("seed: no seeds given, so there is nothing to run")
     n_runs = math.prod(map(len, values.values())) * len(seeds)
     if n_runs > MOST_RUNS:
-        raise UserError(f"a sweep of {count(n_runs, 'run')}: at most {MOST_RUNS:,}; leave out some values")
+        raise UserError(f"a sweep of {count(n_runs, 'run')}: at most {MOST_RUNS:,}; remove some values")
     varied = {key: each for key, each in values.items() if len(each) > 1}
     short = short_names(varied)
     return Study(
@@ -145,7 +145,7 @@ def parse_sweep(arguments: Sequence[str]) -> tuple[str, dict[str, list[Any]], ra
     names = [argument for argument in arguments if "=" not in argument]
     if len(names) != 1:
         got = f"got {' and '.join(map(shortened, names))}" if names else "none is named"
-        raise ConfigError(f"a sweep begins with one preset, and {got}; settings are written key=a,b")
+        raise ConfigError(f"a sweep starts from one preset, but {got}; write settings as key=a,b")
     values: dict[str, list[Any]] = {}
     for argument in arguments:
         key, equals, text = argument.partition("=")
@@ -209,7 +209,7 @@ def as_range(seeds: Sequence[Any]) -> range:
         return range(0)
     found = range(seeds[0], seeds[0] + len(seeds))
     if list(seeds) != list(found):
-        raise UserError("seed: a sweep takes seeds one after another, such as seed=1..3")
+        raise UserError("seed: a sweep takes consecutive seeds, such as seed=1..3")
     return found
 
 

@@ -23,7 +23,7 @@ def register_study(study: Study) -> Study:
         UserError: there is another study with that name.
     """
     if studies().get(study.name, study) != study:
-        raise UserError(f"there is a study {study.name!r} already; choose another name")
+        raise UserError(f"there is already a study {study.name!r}; choose another name")
     _OWN[study.name] = study
     return study
 

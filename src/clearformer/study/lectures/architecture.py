@@ -32,8 +32,8 @@ SMALL: Mapping[str, Any] = {
 }
 """A decoder with pre-norm, GELU and RoPE, of 0.34M parameters, on 1,024,000 characters of Tiny Shakespeare."""
 
-ALIKE = "The same batches in the same order for each seed, the same steps, AdamW, and the same learning rates tried: "
-BEST_RATE = "the rate with the lowest mean held-out loss over all seeds stands for its side."
+ALIKE = "AdamW, the same steps, the same batches in the same order for each seed, and the same grid of learning rates: "
+BEST_RATE = "the rate with the lowest mean held-out loss over all seeds represents its side."
 
 
 def sides_of(sides: Mapping[str, Mapping[str, Any]], rates: tuple[float, ...] = RATES) -> tuple[Arm, ...]:
@@ -93,7 +93,7 @@ def norm_gradients() -> tuple[Arm, ...]:
 
 NORMS = Study(
     name="norms",
-    question="Where should the norms of a block stand, and who needs a warm-up?",
+    question="Where in a block do norms belong, and which placement needs a warm-up?",
     lecture="002, 8.1",
     arms=(*norm_gradients(), *sides_of(norm_sides(), NORM_RATES)),
     settings=NARROW,
@@ -102,7 +102,8 @@ NORMS = Study(
     claims=(
         *(
             Claim(
-                f"At the start of {n} layers, gradients differ less between layers with pre-norm than with post-norm.",
+                f"With {n} layers, gradients before the first step vary less across layers with pre-norm than "
+                "with post-norm.",
                 "largest_over_smallest",
                 f"pre, {n} layers, at the start",
                 f"post, {n} layers, at the start",
@@ -130,7 +131,7 @@ NORMS = Study(
             for depth in (12, 24)
         ),
     ),
-    fairness=fairness(NORM_RATES, "No gradient is clipped, so that what diverges is seen to."),
+    fairness=fairness(NORM_RATES, "Gradients are not clipped, so that divergence shows."),
     figures=(
         Trend(
             "Held-out loss by depth",
@@ -151,14 +152,14 @@ NORMS = Study(
             arms=tuple(f"{placement}, 24 layers, no warm-up" for placement in PLACEMENTS),
         ),
     ),
-    refuted_if="Post-norm of 12 or 24 layers trains as well without warm-up as pre-norm does, or its gradients at the "
-    "start are as even from layer to layer.",
+    refuted_if="Post-norm with 12 or 24 layers trains as well without warm-up as pre-norm, or its gradients before "
+    "the first step are as even across layers.",
     meaning=(
-        "From 6 layers on pre-norm ends lower, by 0.12 nats at 6 and by 1.0 at 12; with two layers post-norm does. "
-        "Post-norm of 12 and 24 layers learns no more than how frequent letters are (3.35 nats) within 250 steps, at "
-        "either rate, with and without warm-up: so who needs a warm-up is not answered. At the start gradients are "
-        "more even between layers with post-norm (largest over smallest 1.7 at 24 layers, pre-norm 5.9): this reason "
-        "for pre-norm is refuted in this measure. Without norms 24 layers diverge."
+        "From 6 layers on, pre-norm ends lower, by 0.12 nats at 6 and by 1.0 at 12; with two layers, post-norm does. "
+        "Within 250 steps, post-norm with 12 and 24 layers learns only letter frequencies (3.35 nats), at either rate, "
+        "with and without warm-up: which placement needs a warm-up is not answered. Before the first step, gradients "
+        "are more even across layers with post-norm (largest over smallest 1.7 at 24 layers, pre-norm 5.9): by this "
+        "measure, this reason for pre-norm is refuted. Without norms, 24 layers diverge."
     ),
 )
 
@@ -191,14 +192,15 @@ FEED_FORWARD = Study(
         for better, worse in (("GELU", "ReLU"), ("SwiGLU", "ReLU"), ("SwiGLU", "GELU"), ("ReLU²", "ReLU"))
     ),
     fairness=fairness(
-        FEED_FORWARD_RATES, "All have the same number of parameters: two matrices to 384, or three to 256."
+        FEED_FORWARD_RATES,
+        "All have the same number of parameters: two matrices of width 384, or three of width 256.",
     ),
     figures=(Bars("Held-out loss", "val_loss"), Curves("Each at its best rate")),
     refuted_if="SwiGLU's held-out loss is not below ReLU's at the same number of parameters.",
     meaning=(
-        "At equal parameters ReLU, squared ReLU and SwiGLU come to the same loss as far as three seeds tell, and GELU "
-        "ends 0.03 to 0.04 nats above them: that it is better than ReLU is refuted here, that SwiGLU is, undecided. "
-        "These are 500 steps of a small model, and say nothing of long ones."
+        "At equal parameters, three seeds show no difference between ReLU, squared ReLU and SwiGLU, and GELU ends 0.03 "
+        "to 0.04 nats above them: that it is better than ReLU is refuted here; whether SwiGLU is, is undecided. These "
+        "are 500 steps of a small model, and say nothing about long training."
     ),
 )
 
@@ -215,7 +217,7 @@ POSITIONS = {
 
 POSITION_STUDY = Study(
     name="positions",
-    question="Which positions give the lowest loss, and which still work in texts longer than those of training?",
+    question="Which positions give the lowest loss, and which still work beyond the training length?",
     lecture="004, 4.2",
     arms=sides_of(POSITIONS),
     settings=SMALL,
@@ -231,29 +233,40 @@ POSITION_STUDY = Study(
             "RoPE reaches a lower held-out loss than sinusoidal positions.", "val_loss", "RoPE", "sinusoidal"
         ),
         Claim(
-            "ALiBi is no worse off at four times the length.", "loss_at_4x", "ALiBi", "ALiBi", "loss_at_1x"
+            "ALiBi is no worse at four times the training length.",
+            *("loss_at_4x", "ALiBi", "ALiBi", "loss_at_1x"),
         ),
         *(
-            Claim(f"At four times the length ALiBi is better than {kind}.", "loss_at_4x", "ALiBi", kind)
-            for kind in ("none", "sinusoidal", "RoPE")
+            Claim(
+                f"At four times the training length, ALiBi reaches a lower loss than {name}.",
+                *("loss_at_4x", "ALiBi", kind),
+            )
+            for kind, name in (
+                ("none", "no positions"),
+                ("sinusoidal", "sinusoidal positions"),
+                ("RoPE", "RoPE"),
+            )
         ),
-        Claim("RoPE is worse at four times the length.", "loss_at_1x", "RoPE", "RoPE", "loss_at_4x"),
+        Claim(
+            "RoPE is worse at four times the training length.",
+            *("loss_at_1x", "RoPE", "RoPE", "loss_at_4x"),
+        ),
     ),
     fairness=fairness(
         RATES,
-        "Sinusoidal positions come with embeddings times sqrt(d), as in the paper. All read the same long windows; "
-        "learned positions have no vector beyond 128, and no value there.",
+        "With sinusoidal positions, embeddings are scaled by sqrt(d), as in the paper. All models read the same long "
+        "windows; learned positions have no vector beyond 128, and so no value there.",
     ),
     figures=(
         Bars("Held-out loss", "val_loss"),
         Lines("Held-out loss beyond the training length of 128", "loss_by_position", x_label="position"),
     ),
-    refuted_if="A model without positions is as good, or ALiBi's loss at four times the length is above its loss "
-    "within it.",
+    refuted_if="A model without positions is as good, or ALiBi's loss at four times the training length is above its "
+    "loss within it.",
     meaning=(
-        "RoPE is best within the length of training (1.86 nats), then ALiBi (1.93), learned (2.07), sinusoidal (2.27) "
-        "and none (2.39), each at its best rate after 500 steps. At four times the length only ALiBi keeps its loss "
-        "(1.94); RoPE rises to 2.6 and sinusoidal positions to 3.2, above a model without any (2.49)."
+        "RoPE is best within the training length (1.86 nats), then ALiBi (1.93), learned (2.07), sinusoidal (2.27) "
+        "and none (2.39), each at its best rate after 500 steps. At four times the training length, only ALiBi keeps "
+        "its loss (1.94); RoPE rises to 2.6 and sinusoidal positions to 3.2, above a model without any (2.49)."
     ),
 )
 
@@ -282,7 +295,7 @@ SIDE_BY_SIDE = "side by side"
 
 HEAD_STUDY = Study(
     name="heads",
-    question="What do fewer heads of keys and values cost in loss, and what do they save?",
+    question="What do fewer key and value heads cost in loss, and what do they save?",
     lecture="004, 4.4",
     arms=(
         *sides_of(HEADS),
@@ -297,7 +310,7 @@ HEAD_STUDY = Study(
         Claim("GQA reaches a lower held-out loss than MQA.", "val_loss", "GQA", "MQA"),
         *(
             Claim(
-                f"{side} generates more tokens a second than MHA.",
+                f"{side} generates more tokens per second than MHA.",
                 "MHA_tokens_per_second",
                 SIDE_BY_SIDE,
                 SIDE_BY_SIDE,
@@ -308,15 +321,15 @@ HEAD_STUDY = Study(
     ),
     fairness=fairness(
         RATES,
-        "Parameters saved in attention are given to the feed-forward network. Speed: models of width 256, in turn on "
-        "one machine, 16 texts at once.",
+        "Parameters saved in attention go to the feed-forward network. Speed: models of width 256, in turn on one "
+        "machine, in batches of 16.",
     ),
-    figures=(Bars("Held-out loss", "val_loss"), Bars("Cache of one text", "cache_bytes")),
+    figures=(Bars("Held-out loss", "val_loss"), Bars("Key-value cache of one sequence", "cache_bytes")),
     refuted_if="MQA's held-out loss is below MHA's at equal parameters, or it generates no faster.",
     meaning=(
-        "One head of keys and values costs 0.02 nats at equal parameters, and with two of eight three seeds tell no "
-        "difference (0.007 nats). The cache shrinks to an eighth and a quarter, and 16 texts at once are written 1.3 "
-        "times as fast by either. All sides were best at the highest rate that was tried."
+        "One key and value head costs 0.02 nats at equal parameters; with two of eight, three seeds show no difference "
+        "(0.007 nats). The cache shrinks to an eighth and a quarter, and both generate batches of 16 texts 1.3 times "
+        "as fast. All sides were best at the highest rate tried."
     ),
 )
 
@@ -355,7 +368,7 @@ def tokenizer_sides() -> dict[str, dict[str, Any]]:
 
 TOKENIZERS = Study(
     name="tokenizers",
-    question="Which tokeniser gives the fewest bits per byte, at what size and time?",
+    question="Which tokenizer needs the fewest bits per byte, at what size and training time?",
     lecture="000, 7; 004, 4.1",
     arms=sides_of(tokenizer_sides(), TOKENIZER_RATES),
     settings=SMALL,
@@ -376,22 +389,27 @@ TOKENIZERS = Study(
         ),
         Claim("Characters need fewer bits per byte than bytes.", "bits_per_byte", "character", "byte"),
         Claim("Unigram needs fewer bits per byte than BPE.", "bits_per_byte", "Unigram 1,024", "BPE 1,024"),
-        Claim("BPE learns from a byte in less time.", "train_seconds", "BPE 1,024", "character"),
+        Claim(
+            "BPE takes less training time per byte than characters.",
+            "train_seconds",
+            "BPE 1,024",
+            "character",
+        ),
     ),
-    fairness="Every step of every side reads about 2,048 bytes of text, in texts of about 128, and all take the same "
-    "steps: equal text, not equal compute, which is shown. The same learning rates are tried: "
-    f"{', '.join(f'{rate:g}' for rate in TOKENIZER_RATES)}; {BEST_RATE} WordPiece does not bring white space back: "
-    "its bits are a lower bound.",
+    fairness="Every step of every side reads about 2,048 bytes of text, in sequences of about 128 bytes, and all take "
+    "the same steps: equal text, not equal compute, which is shown. The same grid of learning rates: "
+    f"{', '.join(f'{rate:g}' for rate in TOKENIZER_RATES)}; {BEST_RATE} WordPiece does not restore white space: its "
+    "bits are a lower bound.",
     figures=(
-        Bars("Bits per byte, of WordPiece at least", "bits_per_byte_at_least"),
-        Bars("Training compute for a megabyte", "gigaflops_per_megabyte"),
+        Bars("Bits per byte; for WordPiece a lower bound", "bits_per_byte_at_least"),
+        Bars("Training compute per megabyte", "gigaflops_per_megabyte"),
         Bars("Parameters", "parameters"),
     ),
-    refuted_if="No subword vocabulary needs fewer bits per byte than characters after the same text.",
+    refuted_if="After the same text, no subword vocabulary needs fewer bits per byte than characters.",
     meaning=(
-        "After the same text parts of words need 4 to 7% fewer bits per byte than characters (2.51 to 2.57 by BPE "
-        "against 2.69), for about half the training compute. Bytes against characters and Unigram against BPE differ "
-        "by less than the seeds do. Only two rates were tried, so that every best one lies at an edge."
+        "After the same text, subwords need 4 to 7% fewer bits per byte than characters (2.51 to 2.57 with BPE, "
+        "against 2.69), for about half the training compute. Bytes and characters differ by less than the seeds do, "
+        "and so do Unigram and BPE. Only two rates were tried, so every best one lies at the edge of the grid."
     ),
 )
 
@@ -422,13 +440,13 @@ SCHEDULE_STUDY = Study(
             ("stable-decay", "cosine"),
         )
     ),
-    fairness=fairness(RATES, "All begin with the same 50 steps of warm-up."),
+    fairness=fairness(RATES, "All start with the same 50 steps of warm-up."),
     figures=(Bars("Held-out loss", "val_loss"), Curves("Each at its best rate")),
     refuted_if="A constant rate, tuned like the others, reaches a held-out loss no higher than cosine's.",
     meaning=(
-        "A rate that falls gains 0.06 to 0.07 nats over a constant one. Between cosine, stable-decay and the inverse "
-        "square root nothing is decided by three seeds. All that fall were best at the highest rate that was "
-        "tried, the constant one at the middle: a decay is what lets a high rate pay."
+        "Decay gains 0.06 to 0.07 nats over a constant rate. Three seeds decide nothing between cosine, stable-decay "
+        "and the inverse square root. All schedules with decay were best at the highest rate tried, the constant one "
+        "at the middle one: it is decay that makes a high rate pay off."
     ),
 )
 

@@ -20,7 +20,7 @@ ONE_LAYER = {
 }
 """Section 4's model: embeddings, one attention, head."""
 
-FAIR = "All arms read the same batches in the same order, with the same optimiser and rate."
+FAIR = "All arms read the same batches in the same order, with the same optimiser and learning rate."
 TABLE = ("train_loss", "val_loss", "train_perplexity", "perplexity", "parameters")
 DEPTHS = (1, 2, 4, 8)
 
@@ -48,9 +48,7 @@ ATTENTION_ONLY = tuple(
     of_depth(n, f"{n} without MLP", None if n == 1 else 1, model__ffn={"kind": "none"}) for n in DEPTHS
 )
 SINUSOIDAL = of_depth(4, "4 layers, sinusoidal", model__position="sinusoidal")
-SAME_LETTER = (
-    "The same letter earlier in the text has the same embedding, and so an equal share of the weight."
-)
+SAME_LETTER = "An earlier occurrence of the same letter has the same embedding, and so gets the same weight."
 AT_DEPTH = {arm.label: n for arms in (BY_DEPTH, ATTENTION_ONLY) for arm, n in zip(arms, DEPTHS, strict=True)}
 WITH_MLP = {arm.label: "with MLP" for arm in BY_DEPTH} | {arm.label: "without" for arm in ATTENTION_ONLY}
 PROMPT = "KING RICHARD II:\n"
@@ -58,7 +56,7 @@ PROMPT = "KING RICHARD II:\n"
 STUDIES = (
     Study(
         name="bigram",
-        question="Does a model that sees the last embedding alone learn the counted bigrams?",
+        question="Does a model that sees only the last embedding learn the bigram frequencies?",
         lecture="000, 4.1",
         arms=(LAST,),
         measures=(
@@ -74,48 +72,53 @@ STUDIES = (
         figures=(Distributions("The next character after a letter", ("counted", "learned")),),
         refuted_if="A learned probability differs from the counted one by more than 0.02.",
         meaning=(
-            "Three seeds come to 2.454 nats, the lecture's 2.45. The learned probabilities behind t, e, "
-            "space and n lie within about 0.014 of the counted ones: such a model is a table of pairs."
+            "Three seeds reach 2.454 nats, the lecture's 2.45. The learned probabilities after t, e, space "
+            "and n are within about 0.014 of the counted ones: such a model is a bigram table."
         ),
     ),
     Study(
         name="trigram",
-        question="Can a model that sees the last embedding alone tell `th` from `sh`?",
+        question="Can a model that sees only the last embedding tell `th` from `sh`?",
         lecture="000, 4.1",
         arms=(LAST, BY_DEPTH[1]),
         measures=(LOSSES, Measure(contexts_that_end_alike, {"one": "th", "other": "sh"})),
         shown=("data_difference", "model_difference"),
         published=(Published("last embedding", "model_difference", 0.0, 1e-6, "fig. 4.2: one prediction"),),
-        claims=(Claim("Two layers tell them apart.", "model_difference", "last embedding", "2 layers"),),
+        claims=(Claim("Two layers tell `th` from `sh`.", "model_difference", "last embedding", "2 layers"),),
         figures=(
             Bars(
-                "How far p(next | th) and p(next | sh) are apart in the model",
+                "Distance between the model's p(next | th) and p(next | sh)",
                 "model_difference",
                 unit="total variation",
             ),
         ),
-        refuted_if="Its two predictions differ.",
+        refuted_if="The last embedding's two predictions differ.",
     ),
     Study(
         name="baselines",
-        question="Is the mean of all embeddings worse than the last alone?",
+        question="Is the mean of all embeddings worse than the last embedding alone?",
         lecture="000, 4.2",
         arms=(LAST, MEAN),
         measures=(LOSSES, Measure(sample)),
         shown=TABLE,
         published=(Published("last embedding", "train_loss", 2.45, 0.02, "4.1"),),
-        claims=(Claim("The last embedding's training loss is lower.", "train_loss", LAST.label, MEAN.label),),
+        claims=(
+            Claim(
+                "The last embedding reaches a lower training loss than the mean of all.",
+                *("train_loss", LAST.label, MEAN.label),
+            ),
+        ),
         fairness=FAIR,
-        figures=(Curves("Last embedding against the mean of all"),),
+        figures=(Curves("Last embedding and mean of all"),),
         refuted_if="The mean's training loss is not above the last embedding's.",
         meaning=(
             "The mean of all embeddings ends 0.7 nats above the last one alone (3.18 against 2.45): equal "
-            "weights dilute what the last letter says, as the lecture has it."
+            "weights dilute the information of the last letter, as the lecture says."
         ),
     ),
     Study(
         name="attention-variants",
-        question="What do scores, their scaling, W_Q, W_K and W_V gain with one layer?",
+        question="What do attention scores, their scaling, W_Q, W_K and W_V gain in one layer?",
         lecture="000, 4.3 and 4.4",
         arms=(LAST, UNSCALED, DOT, SHARED, QK, QKV),
         measures=(LOSSES,),
@@ -126,7 +129,8 @@ STUDIES = (
         ),
         claims=(
             Claim(
-                "W_Q, W_K and W_V are better than the last embedding.", "train_loss", QKV.label, LAST.label
+                "W_Q, W_K and W_V reach a lower training loss than the last embedding.",
+                *("train_loss", QKV.label, LAST.label),
             ),
         ),
         fairness=FAIR,
@@ -136,15 +140,15 @@ STUDIES = (
         ),
         refuted_if="A variant's training loss is more than 0.1 from 2.4 nats.",
         meaning=(
-            "One layer of attention without positions ends about where the table of pairs does: all lie between "
-            "2.43 and 2.46 nats. Scores of bare embeddings, scaled or not, change nothing against the last "
-            "embedding alone (2.454). W_Q, W_K and W_V gain 0.027 nats in training, and nothing that shows on "
+            "One layer of attention without positions ends about where the bigram table does: all arms are "
+            "between 2.43 and 2.46 nats. Scores of bare embeddings, scaled or not, gain nothing over the last "
+            "embedding alone (2.454). W_Q, W_K and W_V gain 0.027 nats in training, and nothing measurable on "
             "held-out text."
         ),
     ),
     Study(
         name="self-weight",
-        question="How much of its attention does a token give to itself?",
+        question="How much attention does a token give to itself?",
         lecture="000, 4.3 and 4.4",
         arms=(UNSCALED, DOT, SHARED, QK, QKV),
         measures=(LOSSES, Measure(self_weight)),
@@ -154,19 +158,25 @@ STUDIES = (
             Published(QKV.label, "self_weight_first", 0.042, 0.02, "4.4: as any other (mean of 1/t)"),
         ),
         claims=(
-            Claim("Separate matrices free it at first.", "self_weight_first", QK.label, DOT.label),
-            Claim("One matrix on both sides does less.", "self_weight_first", QK.label, SHARED.label),
+            Claim(
+                "Before training, W_Q and W_K give a token less weight on itself than the bare dot product.",
+                *("self_weight_first", QK.label, DOT.label),
+            ),
+            Claim(
+                "Before training, W_Q and W_K give a token less weight on itself than one matrix for both.",
+                *("self_weight_first", QK.label, SHARED.label),
+            ),
         ),
         fairness=FAIR,
         figures=(
-            Bars("Weight on itself, first weights", "self_weight_first"),
-            Bars("Weight on itself, trained", "self_weight"),
+            Bars("Weight of a token on itself, before training", "self_weight_first"),
+            Bars("Weight of a token on itself, after training", "self_weight"),
         ),
-        refuted_if="With separate W_Q and W_K a token begins by reading itself more than equal weights would.",
+        refuted_if="Before training, separate W_Q and W_K give a token more weight on itself than equal weights would.",
     ),
     Study(
         name="causal-mask",
-        question="Do the weights of every row sum to one, and is nothing read ahead?",
+        question="Does every row of weights sum to one, with no weight on later positions?",
         lecture="000, 4.5",
         arms=(QKV,),
         measures=(LOSSES, Measure(pattern_of, {"text": "First Citizen"[:12]})),
@@ -175,7 +185,7 @@ STUDIES = (
             Published(QKV.label, "above_diagonal", 0.0, 0.0, "fig. 4.5"),
             Published(QKV.label, "row_sum_error", 0.0, 1e-6, "fig. 4.5"),
         ),
-        figures=(Matrix("Who reads whom", "pattern", QKV.label, "reads", "is read", "tokens"),),
+        figures=(Matrix("Attention weights", "pattern", QKV.label, "query", "key", "tokens"),),
         refuted_if="A later position has any weight, or a row does not sum to 1.",
         seeds=1,
     ),
@@ -206,7 +216,7 @@ STUDIES = (
     ),
     Study(
         name="attention-only",
-        question="How much of what depth gains is the feed-forward network's?",
+        question="How much of the gain of depth is due to the feed-forward network?",
         lecture="000, 5.4.1",
         arms=(*ATTENTION_ONLY, *BY_DEPTH),
         measures=(LOSSES,),
@@ -221,11 +231,11 @@ STUDIES = (
         ),
         fairness=FAIR + " Depths are equal, parameters are not.",
         figures=(Trend("With and without MLP", "train_loss", AT_DEPTH, "layers", WITH_MLP, log_x=True),),
-        refuted_if="Attention alone reaches the loss of half as many whole blocks.",
+        refuted_if="Attention alone reaches the loss of a model with MLP and half as many layers.",
     ),
     Study(
         name="first-weights",
-        question="What do the lecture's N(0, 1/d) matrices change in section 5's models, against its code's own?",
+        question="In section 5's models, does N(0, 1/d) as in the lecture differ from its code's torch default?",
         lecture="000, 4.4 and 5.5",
         arms=tuple(
             of_depth(n, f"{n} layers, {init}", seeds, model__init=init, train__max_steps=2000)
@@ -236,15 +246,17 @@ STUDIES = (
         shown=TABLE,
         claims=(
             Claim(
-                "At 2 layers torch's own are better.", "train_loss", "2 layers, torch", "2 layers, gaussian"
+                "With 2 layers, torch's default is better.",
+                *("train_loss", "2 layers, torch", "2 layers, gaussian"),
             ),
             Claim(
-                "At 8 layers torch's own are better.", "train_loss", "8 layers, torch", "8 layers, gaussian"
+                "With 8 layers, torch's default is better.",
+                *("train_loss", "8 layers, torch", "8 layers, gaussian"),
             ),
         ),
         fairness=FAIR,
-        figures=(Curves("Two kinds of first weights"),),
-        refuted_if="Both reach the same loss at 8 layers.",
+        figures=(Curves("Two initialisations"),),
+        refuted_if="Both reach the same loss with 8 layers.",
     ),
     Study(
         name="samples",
@@ -259,7 +271,7 @@ STUDIES = (
     ),
     Study(
         name="temperature",
-        question="What does a temperature do to the next token, and to a sample?",
+        question="How does temperature change the next-token probabilities and the samples?",
         lecture="000, 5.7",
         arms=(BY_DEPTH[2],),
         measures=(
@@ -271,7 +283,7 @@ STUDIES = (
             Distributions("After KING RICHARD II:", "next_tokens"),
             Texts("200 characters", "samples"),
         ),
-        refuted_if="A lower temperature leaves more than one token likely, or a higher one sharpens.",
+        refuted_if="A low temperature leaves more than one token likely, or a high one sharpens the distribution.",
         seeds=1,
     ),
     Study(
@@ -286,14 +298,14 @@ STUDIES = (
         ),
         measures=(LOSSES,),
         shown=TABLE,
-        claims=(Claim("It lowers the training loss.", "train_loss", "2 layers, W_O", "2 layers"),),
-        fairness=FAIR + " W_O adds d^2 parameters a layer.",
+        claims=(Claim("W_O lowers the training loss.", "train_loss", "2 layers, W_O", "2 layers"),),
+        fairness=FAIR + " W_O adds d^2 parameters per layer.",
         figures=(Curves("With and without an output matrix"),),
-        refuted_if="The loss is not lower with it.",
+        refuted_if="The training loss is not lower with W_O.",
     ),
     Study(
         name="sinusoidal-positions",
-        question="What do sinusoidal positions gain, and when?",
+        question="What do sinusoidal positions gain, and at which depth?",
         lecture="000, 6.2",
         arms=(
             BY_DEPTH[1],
@@ -305,8 +317,8 @@ STUDIES = (
         measures=(LOSSES, Measure(sample)),
         shown=TABLE,
         claims=(
-            Claim("Positions win at 2 layers.", "train_loss", "2 layers, sinusoidal", "2 layers"),
-            Claim("Positions win at 4 layers.", "train_loss", SINUSOIDAL.label, "4 layers"),
+            Claim("Positions help with 2 layers.", "train_loss", "2 layers, sinusoidal", "2 layers"),
+            Claim("Positions help with 4 layers.", "train_loss", SINUSOIDAL.label, "4 layers"),
         ),
         fairness=FAIR,
         figures=(Curves("With and without positions"),),
@@ -314,7 +326,7 @@ STUDIES = (
     ),
     Study(
         name="head-count",
-        question="Do several heads of d/h gain over one of d?",
+        question="Are several heads of width d/h better than one of width d?",
         lecture="000, 6.3",
         arms=tuple(
             of_depth(2, f"{h} head{'s' * (h > 1)}", model__attention={"kind": "multihead", "n_heads": h})
@@ -332,7 +344,7 @@ STUDIES = (
     ),
     Study(
         name="characters-or-bpe",
-        question="Characters or GPT-2's BPE, in bits per character?",
+        question="Which needs fewer bits per character: characters or GPT-2's BPE?",
         lecture="000, 7",
         arms=(
             of_depth(4, "characters", model__position="sinusoidal", train__max_steps=3000),
@@ -345,18 +357,21 @@ STUDIES = (
             Published("GPT-2's BPE", "parameters", 28.6e6, 0.1e6, "fig. 7.1"),
         ),
         claims=(
-            Claim("Characters cost fewer bits per character.", "bits_per_char", "characters", "GPT-2's BPE"),
+            Claim(
+                "Characters need fewer bits per character than BPE.",
+                *("bits_per_char", "characters", "GPT-2's BPE"),
+            ),
         ),
-        fairness="Equal steps of equal tokens, as in the lecture; a BPE token is several characters.",
+        fairness="Equal steps and equal tokens per step, as in the lecture; a BPE token is several characters.",
         figures=(
             Bars("Held-out bits per character", "bits_per_char"),
             Texts("300 tokens", "sample"),
         ),
-        refuted_if="The larger vocabulary reaches fewer held-out bits per character.",
+        refuted_if="The larger vocabulary needs fewer held-out bits per character.",
     ),
     Study(
         name="perplexity-table",
-        question="Is the lecture's table of perplexities e to the loss?",
+        question="Is every perplexity in the lecture's table e to the power of the loss?",
         lecture="000, 8",
         arms=(LAST, BY_DEPTH[2], BY_DEPTH[3]),
         measures=(LOSSES,),
@@ -366,7 +381,7 @@ STUDIES = (
             Published("4 layers", "train_perplexity", 3.5, 0.2, "8"),
             Published("8 layers", "train_perplexity", 2.5, 0.15, "8"),
         ),
-        refuted_if="A perplexity is not e to the loss beside it.",
+        refuted_if="A perplexity is not e to the power of the loss beside it.",
         seeds=1,
     ),
 )

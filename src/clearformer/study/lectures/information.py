@@ -19,7 +19,7 @@ FOUR_DIGITS = 0.00005  # the rounding error of four decimals
 WORKED, EXAMPLE, TEXT = "worked values", "example line", "training text"
 SMALL, WIDE, BPE = "lecture, d = 256", "lecture, d = 768", "lecture, GPT-2's vocabulary"
 GPT, GPT3 = "12 layers, d = 768", "GPT-3"
-BIASES = "The formula leaves out the biases of the ReLU networks, which the lecture's code has: 5Ld more."
+BIASES = "The formula omits the biases of the ReLU networks, which the lecture's code has: 5Ld more."
 PUBLISHED = {
     WORKED: (
         ("fair_coin", 1.0, FOUR_DIGITS, "002, 2.1"),
@@ -46,10 +46,10 @@ PUBLISHED = {
     GPT3: (("total", 175.2e9, 0.05e9, "002, 13"),),
     EXAMPLE: (
         ("characters", 62, 0, "000, 7", "The line is 61 characters long."),
-        ("tokens", 16, 0, "000, 7", "GPT-2's vocabulary makes 15 tokens of the line."),
-        ("compression", 3.9, 0.05, "000, 7", "61 characters in 15 tokens are 4.1 a token."),
+        ("tokens", 16, 0, "000, 7", "GPT-2's vocabulary splits the line into 15 tokens."),
+        ("compression", 3.9, 0.05, "000, 7", "61 characters in 15 tokens are 4.1 per token."),
     ),
-    TEXT: (("tokens", 304_000, 500, "000, 7", "90% of the text are 301,966 of GPT-2's tokens."),),
+    TEXT: (("tokens", 304_000, 500, "000, 7", "90% of the text is 301,966 GPT-2 tokens."),),
 }
 """The lectures' numbers by arm: the value's name, the number, its tolerance, its section, and if wrong, why."""
 
@@ -58,9 +58,9 @@ SCALES = ("scaled", "unscaled")
 AT_HEAD_SIZE = {f"d_k = {d}, {scale}": d for d in HEAD_SIZES for scale in SCALES}
 WITH_SCALE = {f"d_k = {d}, {scale}": scale for d in HEAD_SIZES for scale in SCALES}
 UNSCALED = (
-    ("entropy", 64, "Unscaled, the softmax is less even."),
-    ("gradient", 64, "Unscaled, its gradient is smaller on average."),
-    ("gradient_median", 256, "Unscaled, the middle query's gradient is smaller with d_k = 256."),
+    ("entropy", 64, "Without scaling, the softmax is less even."),
+    ("gradient", 64, "Without scaling, the softmax's gradient is smaller on average."),
+    ("gradient_median", 256, "Without scaling and with d_k = 256, the median query's gradient is smaller."),
 )
 MARKOV = {
     "train.max_seconds": None,
@@ -99,10 +99,10 @@ STUDIES = (
             Probe(TEXT, training_tokens, seeds=1),
         ),
         published=tuple(Published(arm, *each) for arm, values in PUBLISHED.items() for each in values),
-        meaning="The worked values and the formulas are right. Six published numbers are not: the parameters of both "
-        "code sizes leave out biases, the example line is 61 characters and 15 tokens, its compression is 4.1, "
-        "and the training text is 301,966 tokens.",
-        refuted_if="A value differs from the lecture's by more than its rounding, or an identity is not met.",
+        meaning="The worked values and the formulas are right. Six published numbers are not: the parameter counts of "
+        "both code sizes omit biases, the example line has 61 characters and 15 tokens, its compression is 4.1, and "
+        "the training text has 301,966 tokens.",
+        refuted_if="A value differs from the lecture's by more than its rounding, or an identity does not hold.",
         seeds=1,
     ),
     Study(
@@ -126,15 +126,16 @@ STUDIES = (
             for k in range(3)
         ),
         figures=(
-            Bars("Held-out loss above the source's own", "excess", unit="nats", baseline=0.0),
-            Curves("Losses of Markov sources"),
+            Bars("Held-out loss minus the source's own loss", "excess", unit="nats", baseline=0.0),
+            Curves("Losses on Markov sources"),
         ),
-        fairness="One model and recipe; each source writes a million symbols of eight, counted in Tiny Shakespeare.",
-        refuted_if="A held-out loss is more than 0.02 nats from what the source's own probabilities give, or below it.",
+        fairness="One model and recipe; each source generates a million symbols from an alphabet of eight, with "
+        "probabilities counted in Tiny Shakespeare.",
+        refuted_if="A held-out loss is more than 0.02 nats from that of the source's own probabilities, or below it.",
         meaning=(
-            "Held-out losses end 0.000 to 0.012 nats above what the source itself pays for the same text, "
-            "and never below. Where a loss lies under the entropy rate, the held-out text was luckier than "
-            "the rate, for the source as well."
+            "Held-out losses end 0.000 to 0.012 nats above the source's own loss on the same text, and never "
+            "below it. Where a loss is below the entropy rate, the held-out text is more probable than the "
+            "average, under the source as well."
         ),
     ),
     Study(
@@ -165,19 +166,19 @@ STUDIES = (
             Trend(title, value, AT_HEAD_SIZE, "d_k", WITH_SCALE, y_label=label, log_x=True)
             for value, title, label in (
                 ("entropy", "Entropy of the softmax over 128 keys", "nats"),
-                ("gradient_median", "Gradient of the softmax, the middle query's", "norm of the Jacobian"),
+                ("gradient_median", "Gradient of the softmax, median over queries", "norm of the Jacobian"),
                 ("saturated", "Queries that give one key 99% of their weight", "share"),
             )
         ),
-        meaning="Standard deviations are those of the formula. Unscaled scores make the softmax uneven, but its "
-        "gradient is not smaller for that: with d_k = 64 it is larger on average than with scaled scores, which leave "
-        "every key a small weight; only from d_k = 128 on is the middle query's smaller. A token's weight on its own "
-        "position is nearly 1 only where no other position holds the same token.",
-        refuted_if="Unscaled scores of d_k = 64 leave the softmax as even, or its gradient as large, as scaled ones.",
+        meaning="Standard deviations match the formula. Unscaled scores make the softmax uneven, but its gradient no "
+        "smaller: with d_k = 64, it is larger on average than with scaled scores, which leave every key a small "
+        "weight; only from d_k = 128 on is the median query's smaller. A token's weight on its own position is nearly "
+        "1 only where no other position holds the same token.",
+        refuted_if="With d_k = 64, unscaled scores make the softmax as even, or its gradient as large, as scaled ones.",
     ),
     Study(
         name="initialisation",
-        question="How does the variance of the residual stream grow with depth, by initialisation?",
+        question="How does the variance of the residual stream grow with depth under each initialisation?",
         lecture="002, 9",
         arms=tuple(
             Probe(label, stream_variance, {"init": init, "n_layers": 12, "d_model": 128, "data": SHAKESPEARE})
@@ -185,8 +186,8 @@ STUDIES = (
         ),
         shown=("first", "last", "growth", "written"),
         claims=(
-            Claim("1/sqrt(2N) keeps the variance from growing.", "growth", "GPT-2 with 1/sqrt(2N)", "GPT-2"),
-            Claim("What a block adds is smaller with it.", "written", "GPT-2 with 1/sqrt(2N)", "GPT-2"),
+            Claim("With 1/sqrt(2N), the variance grows less.", "growth", "GPT-2 with 1/sqrt(2N)", "GPT-2"),
+            Claim("With 1/sqrt(2N), blocks add less.", "written", "GPT-2 with 1/sqrt(2N)", "GPT-2"),
         ),
         figures=(
             Lines(
@@ -197,9 +198,9 @@ STUDIES = (
                 log_y=True,
             ),
         ),
-        fairness="One untrained pre-norm GPT of 12 layers, the same text; only the first weights differ.",
-        meaning="Without 1/sqrt(2N) the stream's variance behind 12 blocks is 63 times the first, with it 3 times. "
-        "A first variance as small as GPT-2's or Xavier's grows by a large factor; outputs of zero leave it as it is.",
-        refuted_if="With 1/sqrt(2N) the variance behind the last block is as many times the first as without.",
+        fairness="One untrained pre-norm GPT of 12 layers, the same text; only the initial weights differ.",
+        meaning="Without 1/sqrt(2N), the variance after 12 blocks is 63 times the initial one; with it, 3 times. An "
+        "initial variance as small as GPT-2's or Xavier's grows by a large factor; zero outputs leave it unchanged.",
+        refuted_if="With 1/sqrt(2N), the variance after the last block is as many times the initial one as without.",
     ),
 )

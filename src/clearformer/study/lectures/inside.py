@@ -75,7 +75,7 @@ SHIFT = {"kind": "sinusoidal", "d_model": 256, "n_positions": 1024}
 STUDIES = (
     Study(
         name="residual-stream",
-        question="What does a trained model lose without one of its layers, and which parts write the right logit?",
+        question="What does a trained model lose without one of its layers, and which parts write the correct logit?",
         lecture="002, 12",
         arms=(MODEL,),
         measures=(LOSSES, Measure(deleted_layers), Measure(logit_parts)),
@@ -92,19 +92,22 @@ STUDIES = (
         figures=(
             Lines("Held-out loss without one layer", "loss_without", x_label="layer", y_label="nats a token"),
             Lines(
-                "Who writes the right token's logit", "by_layer", x_label="layer", y_label="part of the logit"
+                "Contributions to the correct token's logit",
+                "by_layer",
+                x_label="layer",
+                y_label="contribution to the logit",
             ),
         ),
-        refuted_if="Without any one of its layers the model is no better than the uniform baseline.",
+        refuted_if="Without any one of its layers, the model is no better than the uniform baseline.",
         meaning=(
-            "Leaving out a layer costs 1.6 nats for the first and 0.5 for the last, where uniform guessing "
-            "is 2.5 nats worse: in a model of four layers none is superfluous. Of the right token's logit, "
-            "5.1, networks write 4.3 and heads 0.6."
+            "Removing the first layer costs 1.6 nats, the last 0.5; uniform guessing is 2.5 nats worse. In a "
+            "model of four layers, none is superfluous. Of the correct token's logit, 5.1, networks "
+            "contribute 4.3 and heads 0.6."
         ),
     ),
     Study(
         name="order",
-        question="What becomes of a model without positions, and of one without its causal mask?",
+        question="What happens to a model without positions, and to one without its causal mask?",
         lecture="004, 4.10",
         arms=(
             *(
@@ -118,33 +121,41 @@ STUDIES = (
         published=(Published("two-sided, none", "distance", 0.0, 1e-12, "4.10"),),
         claims=(
             Claim(
-                "Positions tell the two sentences apart.",
+                "Positions tell a sentence from its reverse.",
                 "distance",
                 "two-sided, none",
                 "two-sided, sinusoidal",
             ),
-            Claim("A causal mask alone does too.", "distance", "two-sided, none", "causal, none"),
-            Claim("Training loss falls without a mask.", "train_loss", "mask forgotten", "with the mask"),
-            Claim("Generation fails without it.", "generation_loss", "with the mask", "mask forgotten"),
+            Claim(
+                "A causal mask alone tells a sentence from its reverse.",
+                "distance",
+                "two-sided, none",
+                "causal, none",
+            ),
+            Claim(
+                "Without the mask, training loss is lower.", "train_loss", "mask forgotten", "with the mask"
+            ),
+            Claim(
+                "Without the mask, generation fails.", "generation_loss", "with the mask", "mask forgotten"
+            ),
         ),
         figures=(
             Lines("Training loss", "losses_by_step", x_label="step", y_label="nats a token"),
-            Bars("Loss where there is no future to read", "generation_loss", unit="nats"),
-            Texts("What they write", "sample"),
+            Bars("Loss without future tokens to read", "generation_loss", unit="nats"),
+            Texts("Samples", "sample"),
         ),
-        fairness="With and without the mask: the same first weights, batches and steps.",
-        refuted_if="Without positions the two sentences are told apart, or a model without a mask generates as well.",
+        fairness="With and without the mask: the same initial weights, batches and steps.",
+        refuted_if="Without positions, a sentence and its reverse differ, or a model without a mask generates as well.",
         meaning=(
-            "Without positions the two sentences give the same pooled output, to rounding; sinusoids, "
-            "learned positions and RoPE tell them apart. So does a causal mask alone, while ALiBi read in "
-            "both directions does not: it is symmetric, and one sentence is the other's reverse. A model "
-            "whose mask was forgotten reaches 0.16 nats in training by copying the next token, and 3.12 "
-            "where there is none to copy."
+            "Without positions, a sentence and its reverse give the same pooled output, up to rounding; "
+            "sinusoidal and learned positions and RoPE tell them apart. So does a causal mask alone; "
+            "two-sided ALiBi does not, because it is symmetric. A model whose mask was forgotten reaches "
+            "0.16 nats in training by copying the next token, and 3.12 where there is none to copy."
         ),
     ),
     Study(
         name="cost",
-        question="How do time and memory of attention grow with the length of the text?",
+        question="How do time and memory of attention grow with the sequence length?",
         lecture="004, 4.7",
         arms=(
             Probe(
@@ -162,18 +173,19 @@ STUDIES = (
             Lines(title, value, x_label="T, positions", y_label=value, log_x=True, log_y=True)
             for title, value in (("Time of attention", "seconds"), ("Memory of attention", "megabytes"))
         ),
-        fairness="Forward and backward on one core, the forms in turn; processor time, medians of five rounds.",
-        refuted_if="The explicit form's exponents are not near 2, or those of windows and linear attention not near 1.",
+        fairness="Forward and backward pass on one core, implementations in turn; CPU time, medians of five rounds.",
+        refuted_if="The exponents of the explicit formula are not near 2, or those of windowed and linear attention "
+        "not near 1.",
         seeds=1,
         meaning=(
-            "Time and memory of the formula in the open grow as T^2.1 and T^2.0. The fused kernel needs no "
-            "T x T matrix: its memory grows as T^1.0, its time as T^1.6. Windowed and linear attention grow as "
-            "T^0.9 in time: at 4,096 positions 0.07 and 0.05 s where the open formula takes 2.3 s and 778 MB."
+            "Time and memory of the explicit formula grow as T^2.1 and T^2.0. The fused kernel needs no T x T "
+            "matrix: its memory grows as T^1.0, its time as T^1.6. Windowed and linear attention grow as T^0.9 "
+            "in time: at 4,096 positions 0.07 and 0.05 s, where the explicit formula takes 2.3 s and 778 MB."
         ),
     ),
     Study(
         name="decoding",
-        question="How do ways of choosing the next token trade likelihood against repetition and diversity?",
+        question="How do decoding methods trade likelihood against repetition and diversity?",
         lecture="003; 004, 4.8",
         arms=(MODEL,),
         measures=(LOSSES, Measure(decodings)),
@@ -189,27 +201,27 @@ STUDIES = (
                 x_label="temperature; 0 is greedy",
                 y_label="share",
             ),
-            Texts("What it writes", "samples"),
+            Texts("Samples", "samples"),
         ),
-        refuted_if="Greedy continuations repeat themselves no more than those drawn at temperature 1.",
-        fairness="One model, eight held-out beginnings of 64 characters, 200 characters after each.",
+        refuted_if="Greedy continuations repeat themselves no more than those sampled at temperature 1.",
+        fairness="One model, eight held-out prompts of 64 characters, continued by 200 characters each.",
         meaning=(
-            "Greedy repeats itself: 47% of its passages stand earlier in the same text (seeds differ "
-            "widely), and 7% of its 4-grams are different ones; a beam search finds likelier texts that are "
-            "as poor. Sampling repeats nothing. More variety costs likelihood: -1.1 nats a token at "
-            "temperature 0.5, -2.8 at 1.5."
+            "Greedy decoding repeats itself: 47% of its passages occur earlier in the same text (seeds differ "
+            "widely), and 7% of its 4-grams are distinct; beam search finds likelier texts that are as poor. "
+            "Sampling repeats nothing. More variety costs likelihood: -1.1 nats a token at temperature 0.5, "
+            "-2.8 at 1.5."
         ),
     ),
     Study(
         name="contexts",
-        question="Do a model's vectors of one word tell its senses apart, and in which layer?",
+        question="Do a model's vectors of a word distinguish its senses, and in which layer?",
         lecture="003",
         arms=(MODEL, WORDS),
         measures=(LOSSES, BANK, IT),
         shown=("separation_bank", "similarity_bank", "separation_it", "similarity_it"),
         figures=tuple(
             Lines(
-                f'"{word}" in one sense and in two',
+                f'"{word}" within one sense and across two',
                 f"cosines_{word}",
                 x_label="blocks passed",
                 y_label="cosine",
@@ -217,11 +229,11 @@ STUDIES = (
             for word in ("bank", "it")
         ),
         refuted_if="Vectors of one sense are no more alike than vectors of different senses.",
-        fairness="The contexts tell the sense before the word, for a decoder reads nothing behind it.",
+        fairness="Every context gives the sense before the word, because a decoder reads nothing after it.",
         meaning=(
-            "In so small a model a word's vectors are no closer within a sense than across: for bank by "
-            "0.01, for it by -0.02, of cosines around 0.95. The lecture's picture needs a better model than "
-            "minutes of training give."
+            "In so small a model, a word's vectors are no closer within a sense than across senses: cosines "
+            "around 0.95 differ by 0.01 for bank and -0.02 for it. The lecture's picture needs a better model "
+            "than minutes of training give."
         ),
     ),
     Study(
@@ -237,9 +249,9 @@ STUDIES = (
             for k in SHIFTS
             for value in ("residual", "rotation_residual")
         ),
-        figures=(Bars("What the best linear map leaves over", "residual", log_x=True),),
-        meaning="The map exists and is the rotation of each pair of dimensions; what is left over is the rounding of "
-        "float32. Random vectors, as many as these, have none.",
-        refuted_if="No map takes all of 1,024 encodings to those k positions on within 1e-6.",
+        figures=(Bars("Residual of the best linear map", "residual", log_x=True),),
+        meaning="The map exists and rotates each pair of dimensions; the residual is float32 rounding. The same number "
+        "of random vectors has no such map.",
+        refuted_if="No linear map takes all 1,024 encodings to those k positions later within 1e-6.",
     ),
 )

@@ -47,7 +47,7 @@ CAPTIONS = Training(
 STUDIES = (
     Study(
         name="translation",
-        question="How does BLEU grow with training, and how does it depend on the length of a sentence?",
+        question="How does BLEU grow with training, and how does it depend on sentence length?",
         lecture="003",
         arms=(DATES, CAPTIONS),
         settings=SMALL,
@@ -60,7 +60,7 @@ STUDIES = (
             )
             for arm in ("dates", "captions")
         ),
-        fairness="Each text has one model; three seeds. All translations are greedy.",
+        fairness="One model per dataset, three seeds; all translations are greedy.",
         figures=(
             Lines("BLEU by seconds of training", "bleu_by_second", x_label="seconds", y_label="BLEU"),
             Lines("BLEU by steps of training", "bleu_by_step", x_label="training step", y_label="BLEU"),
@@ -73,14 +73,14 @@ STUDIES = (
         ),
         refuted_if="The longest quarter of the captions has a BLEU as high as the shortest.",
         meaning=(
-            "Captions of the longest quarter have 22 BLEU and those of the shortest 35: a small translator "
-            "loses its way in long sentences. Dates of any length are translated alike (92 and 91). The "
-            "seeds ran on two machines, so that their seconds do not compare; their steps do."
+            "The longest quarter of captions has 22 BLEU, the shortest 35: a small translator loses its way "
+            "in long sentences. Dates of any length are translated equally well (92 and 91). The seeds ran "
+            "on two machines, so their seconds are not comparable; their steps are."
         ),
     ),
     Study(
         name="alignment",
-        question="Does cross-attention read a date's parts where they truly stand?",
+        question="Does cross-attention align the parts of a date correctly?",
         lecture="003; Bahdanau et al. 2015",
         arms=(DATES,),
         settings=SMALL,
@@ -91,7 +91,7 @@ STUDIES = (
         ),
         claims=(
             Claim(
-                "The best head reads the true part of a date more often than chance would.",
+                "The best head attends to the correct part of a date more often than chance.",
                 *("aligned_by_chance", "dates", "dates", "aligned_by_best_head"),
             ),
             Claim(
@@ -99,25 +99,25 @@ STUDIES = (
                 *("aligned_by_mean", "dates", "dates", "aligned_by_best_head"),
             ),
             Claim(
-                "The best head reads the very digit that is written more often than chance would.",
+                "The best head attends to the very digit being written more often than chance.",
                 *("digits_by_chance", "dates", "dates", "digits_by_best_head"),
             ),
         ),
         fairness="The head is chosen on one half of the held-out dates and measured on the other.",
         figures=(
             Matrix(
-                "Tokens read in their own part, by head",
+                "Share of tokens that attend to their own part, by head",
                 "aligned_by_head",
                 "dates",
                 row_label="layer",
                 column_label="head",
             ),
         ),
-        refuted_if="No head reads the true part of a date more often than a token taken at random is in it.",
+        refuted_if="No head attends to the correct part of a date more often than a random token is in it.",
         meaning=(
-            "Cross-attention is an alignment: the best head has its highest weight within the right part of "
-            "the date for 95% of tokens, where chance would have 28%, and on the very digit for 97%. No "
-            "single head is needed for it: the mean of all is as good, within the seeds' spread."
+            "Cross-attention is an alignment: the best head has its highest weight within the correct part of "
+            "the date for 95% of tokens (chance: 28%), and on the very digit for 97%. No single head is "
+            "needed for it: the mean of all heads is as good, within the spread of the seeds."
         ),
     ),
 )

@@ -32,7 +32,7 @@ def text_split(run: Run, name: str = "val") -> Split:
     """
     split = read_own_data(run).prepared.splits[name]
     if not isinstance(split, Split):
-        raise UserError(f"{run.name}: this is measured of runs that learn from a text; data.kind is another")
+        raise UserError(f"{run.name}: data.kind: this measure needs a run trained on text")
     return split
 
 
@@ -44,5 +44,5 @@ def pair_split(run: Run, name: str = "val") -> PairSplit:
     """
     split = read_own_data(run).prepared.splits[name]
     if not isinstance(split, PairSplit):
-        raise UserError(f"{run.name}: this is measured of runs that learn from pairs; data.kind is another")
+        raise UserError(f"{run.name}: data.kind: this measure needs a run trained on pairs")
     return split

@@ -81,7 +81,7 @@ def published_sentence(found: Sequence[PublishedVerdict]) -> str:
         NOT_REPRODUCED: ("is not reproduced", "are not reproduced"),
         SLIP: ("is a slip of the lecture", "are slips of the lecture"),
         REPRODUCED: ("is reproduced", "are reproduced"),
-        NOT_JUDGED: ("is not judged, being of a shortened run", "are not judged, being of shortened runs"),
+        NOT_JUDGED: ("is not judged (shortened run)", "are not judged (shortened runs)"),
         NOT_RUN: ("is not run yet", "are not run yet"),
     }
     told = [number_of(counts[verdict], *words[verdict]) for verdict in words if counts[verdict]]
@@ -114,7 +114,7 @@ def runs_sentence(outcomes: Sequence[Outcome]) -> str:
     if partial:
         told += f" Partial: {', '.join(partial)}."
     if n_waiting := sum(not each.n_done for each in outcomes):
-        told += f" Not begun: {counted(n_waiting, 'study', 'studies')}."
+        told += f" Not started: {counted(n_waiting, 'study', 'studies')}."
     return told
 
 
@@ -123,7 +123,7 @@ def shortened_sentence(outcomes: Sequence[Outcome]) -> str:
     shortened = [f"{each.study.name} ({each.scale:g} of its steps)" for each in outcomes if each.scale < 1]
     if not shortened:
         return ""
-    return f"{', '.join(shortened)}. No published number of these trainings is judged."
+    return f"{', '.join(shortened)}. Published numbers of these trainings are not judged."
 
 
 def number_of(n: int, one: str, many: str) -> str:
@@ -142,7 +142,7 @@ def failed_tables(
     """Yield tables of the numbers not reproduced, of slips, and of claims that do not hold."""
     for verdict, caption in (
         (NOT_REPRODUCED, "Not reproduced"),
-        (SLIP, "Slips of the lectures: both numbers"),
+        (SLIP, "Slips of the lectures, published and measured"),
     ):
         rows = [
             (Link(outcome.study.name), *published_row(each))
@@ -193,7 +193,7 @@ def section(outcome: Outcome, level: int = 2) -> Iterator[Node]:
     """Yield the section of one study."""
     study = outcome.study
     yield Heading(study.question, level, study.name)
-    where = f"lecture {study.lecture}" if study.lecture else "a study of one's own"
+    where = f"lecture {study.lecture}" if study.lecture else "not from the lectures"
     yield Paragraph(f"Study {study.name}, {where}.", kind="small")
     yield from state(outcome)
     if outcome.study.published:
@@ -212,8 +212,8 @@ def state(outcome: Outcome) -> Iterator[Node]:
     """Yield the warnings that a reader must see first: shortened trainings and missing runs."""
     if outcome.scale < 1:
         yield Paragraph(
-            f"Its trainings were shortened to {outcome.scale:g} of their steps. No published number is judged, "
-            "and no conclusion is drawn.",
+            f"Trainings ran for {outcome.scale:g} of their steps. No published number is judged, and no "
+            "conclusion is drawn.",
             "Shortened",
             "warning",
         )
@@ -265,22 +265,28 @@ def tables(outcome: Outcome) -> Iterator[Node]:
         yield Table("Published and measured", PUBLISHED_HEADS, rows, n_left=2)
     if claims := outcome.claims():
         yield Table(
-            "Claims, by differences seed by seed", CLAIM_HEADS, tuple(map(claim_row, claims)), n_left=2
+            "Claims, judged by paired differences over seeds",
+            CLAIM_HEADS,
+            tuple(map(claim_row, claims)),
+            n_left=2,
         )
     if tuning := outcome.tuning():
         yield Table(
-            "Rates tried, and the best of each side", TUNING_HEADS, tuple(map(tuning_row, tuning)), n_left=2
+            "Learning rates tried, and the best arm of each side",
+            TUNING_HEADS,
+            tuple(map(tuning_row, tuning)),
+            n_left=2,
         )
     names = outcome.numbers()
     if names and outcome.labels:
         rows = tuple(arm_row(outcome, label, names) for label in outcome.labels)
         yield Table(
-            "All arms: mean over seeds ± half of its 95% interval",
+            "All arms: mean over seeds ± half of the 95% interval",
             ("arm", *(named(name) for name in names), "seeds"),
             rows,
         )
     if diverged := diverged_lines(outcome):
-        yield Paragraph("no loss at the end:", "Diverged")
+        yield Paragraph("No final loss:", "Diverged")
         yield Bullets(tuple(diverged))
 
 
@@ -295,7 +301,7 @@ def diverged_lines(outcome: Outcome) -> list[str]:
 
 def tuning_row(each: Tuning) -> tuple[Cell, ...]:
     """Return a row of the table of tuned sides."""
-    edge = "yes: a wider grid might hold a better one" if each.is_at_the_edge else "no"
+    edge = "yes: a wider grid might contain a better one" if each.is_at_the_edge else "no"
     return (each.side, each.best, number(each.mean), str(each.n), str(len(each.arms)), edge)
 
 
@@ -343,7 +349,7 @@ def arm_row(outcome: Outcome, label: str, names: Sequence[str]) -> tuple[Cell, .
 
 def how(outcome: Outcome, level: int) -> Iterator[Node]:
     """Yield how to repeat the study, and where and when it was run."""
-    yield Heading("To do it again", level)
+    yield Heading("To reproduce", level)
     yield Command(command(outcome))
     records = [record for by_seed in outcome.records.values() for record in by_seed.values()]
     if not records:

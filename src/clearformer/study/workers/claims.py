@@ -67,7 +67,7 @@ def _claim(store: Store, key: str) -> Claim | None:
 
 
 def _taken(folder: Path, _: Callable[[], bytes]) -> TakenError:
-    return TakenError(f"{folder}: another process computes it")
+    return TakenError(f"{folder}: another process is computing it")
 
 
 def holders(store: Store) -> dict[str, Holder]:

@@ -168,4 +168,4 @@ def outcomes(chosen: Sequence[Study], selection: Selection, store: Store) -> lis
 def check_folder(folder: Path) -> None:
     """Raise UserError if a path exists that is not a folder."""
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"folder: {folder} is no folder")
+        raise UserError(f"folder: {folder} is not a folder")

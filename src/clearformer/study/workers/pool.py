@@ -153,7 +153,7 @@ class LocalWorkers(Workers):
         if status == 0:
             return
         if status > 0:
-            raise WorkersError(f"a worker ended with status {status}: {told_by(process)}")
+            raise WorkersError(f"a worker exited with status {status}: {told_by(process)}")
         held = {key for key, holder in claims(self.store).items() if holder.pid == process.pid}
         mine = [
             each.job.trial
@@ -162,12 +162,14 @@ class LocalWorkers(Workers):
         ]
         self.deaths_in_a_row += not mine
         if self.deaths_in_a_row >= MOST_DEATHS:
-            raise WorkersError(f"workers end as soon as they begin, by signal {-status}: {told_by(process)}")
+            raise WorkersError(
+                f"workers are killed by signal {-status} as soon as they start: {told_by(process)}"
+            )
         for trial in mine:
             self.deaths[trial.settings_key] += 1
             if self.deaths[trial.settings_key] >= MOST_DEATHS:
                 self.store.write_failure(
-                    trial, f"its worker was ended {MOST_DEATHS} times by signal {-status} (is memory short?)"
+                    trial, f"its worker was killed {MOST_DEATHS} times by signal {-status} (out of memory?)"
                 )
 
     def end(self, number: int) -> None:
@@ -203,10 +205,10 @@ class Worker(subprocess.Popen[bytes]):
 def told_by(process: Process) -> str:
     """Return the last line of a worker's output."""
     if not isinstance(process, Worker):
-        return "it said nothing"
+        return "no output"
     process.messages.seek(0)
     lines = process.messages.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"
 
 
 def local_start(selection: Selection, jobs: int) -> Callable[[int], Process]:

@@ -212,11 +212,11 @@ class LinesWatch(Watch):
         """Return the line of a job whose state has changed."""
         told = f"{each.job.name}: "
         if each.state == "running":
-            return f"{told}begun by {each.worker}" if each.worker else f"{told}begun"
+            return f"{told}started by {each.worker}" if each.worker else f"{told}started"
         if each.state == "failed":
             return f"{told}failed: {each.problem}"
         if each.state == "waiting":
-            return f"{told}its worker has gone; it waits for another"
+            return f"{told}its worker is gone; waiting for another"
         left = self.seconds_left(standings)
         when = "" if not left or left < 1 else f", about {clock(left)} left"
         return f"{told}done ({summary(standings)}{when})"
@@ -270,7 +270,7 @@ class TableWatch(Watch):
         if not left or left < 1:
             return summary(standings)
         then = time.strftime("%H:%M", time.localtime(time.time() + left))
-        return f"{summary(standings)}; about {clock(left)} left, until {then}"
+        return f"{summary(standings)}; about {clock(left)} left, done at {then}"
 
 
 def steps(standing: Standing) -> str:

@@ -35,12 +35,12 @@ def slurm_options(text: str) -> dict[str, str]:
         name, _, value = part.partition("=")
         name = name.strip().removeprefix("--").replace("_", "-")
         if not NAME.fullmatch(name) or name in OWN:
-            why = "is set by clearformer" if name in OWN else "is no option of sbatch"
+            why = "is set by clearformer" if name in OWN else "is not an sbatch option"
             raise UserError(
                 f"slurm: {shown(name)} {why}; write NAME=VALUE,..., such as partition=gpu,time=60"
             )
         if any(letter in value for letter in "\n\r\0"):
-            raise UserError(f"slurm: {name}: a value is one line; got {shown(value)}")
+            raise UserError(f"slurm: {name}: the value must be one line; got {shown(value)}")
         options[name] = value
     return options
 
@@ -96,8 +96,8 @@ class SlurmWorkers(Workers):
             self.looked = time.monotonic()
             if not is_queued(self.job):
                 raise WorkersError(
-                    f"the cluster's job {self.job} has ended, and not all runs are done (its messages are in "
-                    f"{self.selection.folder / 'logs'}); the same command goes on"
+                    f"the cluster's job {self.job} has ended, but not all runs are done (logs in "
+                    f"{self.selection.folder / 'logs'}); the same command resumes"
                 )
 
     def end(self, number: int) -> None:
@@ -118,7 +118,7 @@ def submitted(text: str) -> str:
     answer = run("sbatch", "--parsable", input_text=text)
     number = answer.strip().splitlines()[-1].partition(";")[0] if answer.strip() else ""
     if not number.isdecimal():
-        raise WorkersError(f"sbatch told no number of a job: {shown(answer)}")
+        raise WorkersError(f"sbatch returned no job id: {shown(answer)}")
     return number
 
 

@@ -169,7 +169,7 @@ class Trend(Drawn):
     def note(self, outcome: Outcome) -> str:
         if outcome.most_seeds == 1:
             return "One seed: no interval."
-        return "Dot: mean over seeds. Line up and down: its 95% interval."
+        return "Dot: mean over seeds. Vertical line: its 95% interval."
 
     def summary(self, outcome: Outcome) -> str:
         return " ".join(
