@@ -15,6 +15,7 @@ from clearformer.study.outcomes import Outcome
 from clearformer.study.report.figures import Bars, Curves, Distributions, Lines, Matrix, Texts, Trend
 from clearformer.study.report.figures.base import Point, curve_points
 from clearformer.study.report.figures.drawing import spread
+from clearformer.study.report.figures.lines import are_layers
 from clearformer.study.report.pictures import is_there, svg_of, with_variables
 from clearformer.study.study import Figure, Published, Values
 
@@ -168,6 +169,14 @@ def test_curve_points_are_of_the_steps_that_all_seeds_have() -> None:
     assert curve_points([one, other], 0, 3) == [Point(2.0, 2.0, 1.0, 3.0)]
     assert curve_points([one, other], 2, 4) == [Point(1.0, 6.0, 5.0, 7.0)]
     assert curve_points([], 0, 3) == []
+
+
+@pytest.mark.parametrize(
+    ("places", "are"),
+    [({0, 1, 2, 3}, True), ({1, 2, 4, 8}, False), ({0.5, 1.5}, False), ({7}, False), (set(range(13)), False)],
+)
+def test_layers_are_a_few_whole_numbers_next_to_each_other(places: set[float], are: bool) -> None:
+    assert are_layers(places) == are
 
 
 def test_what_theory_says_is_a_number_a_function_or_rows() -> None:

@@ -1,6 +1,7 @@
 """The declaration of a study: what it refuses, and as data."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,9 @@ def test_a_study_without_functions_is_data_and_comes_back_the_same(tmp_path: Pat
     assert declaration(back) == declaration(mine)
     assert [trial.key for trial in trials(back)] == [trial.key for trial in trials(mine)]
     assert all_studies(store)["tiny"].claims == mine.claims
+    reworded = replace(mine, question="Asked in other words?")
+    assert declare(reworded, store) == file
+    assert study_of_name("tiny", store).question == "Asked in other words?"
     with pytest.raises(UserError, match="there is no study 'tinny'; did you mean 'tiny'"):
         study_of_name("tinny", store)
     with pytest.raises(UserError, match="belongs to another study of that name"):

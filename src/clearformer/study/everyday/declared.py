@@ -17,6 +17,8 @@ from clearformer.study.store import Store
 from clearformer.study.study import Claim, Published, Study, Training
 
 FILE = "study.json"
+PROSE = frozenset({"question", "lecture", "refuted_if", "fairness"})
+"""The fields that change no run and no verdict."""
 CURVES = Curves("Training and held-out loss")
 MEASURES = {"losses": LOSSES}
 """The measures that a declared study can use, by name."""
@@ -106,11 +108,13 @@ def declare(study: Study, store: Store) -> Path:
     if study.name in studies():
         raise UserError(f"there is already a study {study.name!r} of the lectures; choose another name")
     if file.exists():
-        if declaration(read_declaration(file)) != content:
+        kept = declaration(read_declaration(file))
+        if kept == content:
+            return file
+        if any(kept[name] != content[name] for name in content if name not in PROSE):
             raise UserError(
                 f"{file.parent} belongs to another study of that name; choose another name, or delete it"
             )
-        return file
     with disk_errors(file):
         make_folders(file.parent)
         write_file(file, (json.dumps(content, indent=1) + "\n").encode())

@@ -1,6 +1,6 @@
 """Values along an axis: measured rows, or one number of each arm."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +102,9 @@ class Lines(Drawn):
         if ideal:
             axes.plot(*zip(*ideal, strict=True), color=MUTED, linewidth=1.2, linestyle=(0, (1.5, 1.8)))
         set_scales(axes, self.log_x, self.log_y)
+        places = {point.x for points in lines.values() for point in points}
+        if not self.log_x and are_layers(places):
+            axes.set_xticks(sorted(places))
         ends = [
             EndLabel(name, pts[-1].x, pts[-1].mean, colour(i)) for i, (name, pts) in enumerate(lines.items())
         ]
@@ -119,6 +122,12 @@ class Lines(Drawn):
         if callable(self.ideal):
             return [(x, self.ideal(x)) for x in places]
         return [(x, self.ideal) for x in (places[0], places[-1])]
+
+
+def are_layers(places: Collection[float]) -> bool:
+    """Whether the x of a line are a few whole numbers next to each other, such as layers, so that each has a tick."""
+    whole = all(place == int(place) for place in places)
+    return 1 < len(places) <= 12 and whole and max(places) - min(places) < len(places)
 
 
 def _draw_line(axes: Any, points: list[Point], shade: str) -> None:
