@@ -184,6 +184,21 @@ def test_damaged_pairs_are_found_and_made_again() -> None:
     assert damaged.read_bytes() == whole
 
 
+def test_damaged_labelled_texts_are_found_and_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "l.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"good {n}\tup\nbad {n}\tdown\n" for n in range(10)))
+    given = ("data=labelled", f"data.path={path}", "tokenizer=byte")
+    damaged = Path(printed_json("prepare", *given)["folder"]) / "train-00000.bin"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole.replace(b"g", b"f"))
+    error = run("inspect", *given).exception
+    assert isinstance(error, ShardError)
+    assert str(damaged) in str(error)
+    assert "`clearformer data prepare` with the same settings makes it again" in str(error)
+    assert run("prepare", *given).exit_code == 0
+    assert damaged.read_bytes() == whole
+
+
 @pytest.mark.parametrize(
     ("setting", "kind", "expected"),
     [

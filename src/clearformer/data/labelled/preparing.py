@@ -27,6 +27,7 @@ from clearformer.data.shards import (
     ShardError,
     ShardWriter,
     Split,
+    check_contents,
     open_splits,
     read_manifest,
     token_dtype,
@@ -128,6 +129,7 @@ def prepare_labelled(
     tokenizer: TokenizerConfig | Tokenizer,
     cache_dir: Path | None = None,
     *,
+    check: bool = False,
     progress: Progress = lambda *_: None,
 ) -> LabelledDataset:
     """Prepare the texts of `config` with their tokens, made now or found in the cache.
@@ -139,6 +141,7 @@ def prepare_labelled(
         config: the texts and their splits.
         tokenizer: the tokeniser, with the special tokens of an encoder, or the spec to train one from.
         cache_dir: a folder to use instead of the user's cache folder.
+        check: whether to verify the SHA-256 of tokens found in the cache; their sizes are always verified.
         progress: called with the progress, in characters or, while encoding, in texts.
 
     Raises:
@@ -152,7 +155,9 @@ def prepare_labelled(
         tokenizer = preparation.trained(tokenizer)
     require_encoder_specials(tokenizer)
     folder = preparation.folder(tokenizer)
-    dataset = found(folder, lambda: preparation.opened(tokenizer, folder), "the texts are prepared again")
+    dataset = found(
+        folder, lambda: preparation.opened(tokenizer, folder, check), "the texts are prepared again"
+    )
     if dataset is None:
         preparation.make(tokenizer, folder)
         dataset = preparation.opened(tokenizer, folder)
@@ -212,8 +217,10 @@ class _Preparation:
         }
         return self.cache / "prepared" / key_of(key)
 
-    def opened(self, tokenizer: Tokenizer, folder: Path) -> LabelledDataset:
+    def opened(self, tokenizer: Tokenizer, folder: Path, check: bool = False) -> LabelledDataset:
         manifest = read_manifest(folder)
+        if check:
+            check_contents(folder, manifest)
         tokens = open_splits(folder, manifest)
         assert tokenizer.eos_id is not None
         splits = {

@@ -27,9 +27,11 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def prepared(path: Path, tokenizer: TokenizerConfig | Tokenizer = BPE, **settings) -> LabelledDataset:
+def prepared(
+    path: Path, tokenizer: TokenizerConfig | Tokenizer = BPE, *, check: bool = False, **settings
+) -> LabelledDataset:
     config = LabelledData(path=str(path), **settings)
-    return prepare_labelled(config, tokenizer, path.parent / "cache")
+    return prepare_labelled(config, tokenizer, path.parent / "cache", check=check)
 
 
 @pytest.mark.parametrize("spec", [BPE, ByteTokenizerSpec(), CharTokenizerSpec()], ids=lambda spec: spec.kind)
@@ -85,6 +87,27 @@ def test_what_is_damaged_is_made_again(path: Path, caplog: pytest.LogCaptureFixt
         again = prepared(path).splits["train"]
         assert [again.row(i).tolist() for i in range(len(again))] == rows
         assert "the texts are prepared again" in caplog.text
+
+
+def test_changed_tokens_are_found_by_a_check(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = prepared(path)
+    shard = first.folder / "train-00000.bin"
+    whole = shard.read_bytes()
+    tokens = np.fromfile(shard, "<u2")
+    tokens[1] += 1  # every text still ends where it did
+    shard.write_bytes(tokens.tobytes())
+    caplog.clear()
+    prepared(path)
+    assert shard.read_bytes() == tokens.tobytes()
+    assert "prepared again" not in caplog.text
+    again = prepared(path, check=True)
+    assert shard.read_bytes() == whole
+    assert (
+        again.splits["train"].row(0).tolist()
+        == first.tokenizer.wrap(first.tokenizer.encode(again.splits["train"].texts[0])).tolist()
+    )
+    assert "SHA-256" in caplog.text
+    assert "the texts are prepared again" in caplog.text
 
 
 def test_the_tokenizer_learns_from_the_training_texts_alone(path: Path, tmp_path: Path) -> None:
