@@ -63,7 +63,7 @@ def test_list_shows_the_data_of_every_kind(tmp_path: Path, monkeypatch: pytest.M
     }
     places = {known["name"]: known["place"] for built_in in listed.values() for known in built_in}
     assert places["multi30k"] is places["sst2"] is None
-    assert places["dates"] == "made when first used, by Babel and num2words"
+    assert places["dates"] == "generated on first use by Babel and num2words"
     output = run("list").stdout
     assert all(name in output for name in places)
     assert "not on this machine: preparing it tells where it is to be had" in output
