@@ -179,7 +179,7 @@ class CutSpec(Spec):
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"path": "a.txt"}, "path='a.txt' has no effect: data of this kind are made by its own documents()"),
+        ({"path": "a.txt"}, "path='a.txt' has no effect: this kind makes its own data in documents()"),
         ({"name": "pydoc"}, "name='pydoc' has no effect"),
     ],
 )
@@ -205,7 +205,7 @@ def made(base: Any, method: str, value: Any) -> Any:
             [("a", "b"), ("c", " ")],
             "data.kind=odd: pairs() must yield (source, target), two strings",
         ),
-        (PairsData, [("a\nb", "c")], "data.kind=odd: a side of a pair is one line; number 1 is"),
+        (PairsData, [("a\nb", "c")], "data.kind=odd: each side of a pair must be one line; number 1 is"),
         (LabelledData, [("a", "b"), ("c", 3)], "data.kind=odd: labelled_texts() must yield (text, label)"),
         (LabelledData, ["ab"], "number 1 is 'ab'"),
     ],

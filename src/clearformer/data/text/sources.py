@@ -323,7 +323,7 @@ BUILT_IN = {
     ),
 } | {
     f"{MARKOV}{order}": BuiltIn(
-        about=f"a Markov chain of order {order}, counted in Tiny Shakespeare: its entropy is known",
+        about=f"a Markov chain of order {order} fitted to Tiny Shakespeare, with known entropy",
         size="1.0 MB",
         where=_shakespeare_place,
         open=partial(_open_markov, order),

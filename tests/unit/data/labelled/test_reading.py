@@ -61,7 +61,8 @@ def test_other_names_of_columns(tmp_path: Path) -> None:
 
 def test_a_missing_column_is_named_with_those_there_are(tmp_path: Path) -> None:
     assert refusal(tmp_path / "a.tsv", "texts\tlabel\na\tb\n").startswith(
-        "no column 'text'; did you mean 'texts'?; the first line has 'texts', 'label' (choose fields with data.text_field=NAME"
+        "no column 'text'; did you mean 'texts'?; the first line has 'texts', 'label' "
+        "(choose fields with data.text_field=NAME"
     )
     message = refusal(tmp_path / "a.csv", f"{'long ' * 20},1\n")
     assert "'long long long long long long long lo...', '1'" in message
