@@ -188,6 +188,6 @@ def _from_json(path: Path, text_field: str, label_field: str) -> Iterator[Labell
         if not isinstance(label, str | int):  # True and False are ints too
             raise DataError(
                 f"{where}: field {label_field!r} is not a label but {shortened(json.dumps(label), 40)}: a label is "
-                "text, an integer, true or false"
+                "text, a whole number, true or false"
             )
         yield LabelledText(text, label if isinstance(label, str) else json.dumps(label), number)
