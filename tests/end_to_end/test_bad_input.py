@@ -390,8 +390,12 @@ def test_files_of_unequal_length_name_both_counts(fails_to_begin: Fails, tmp_pat
 
 def test_an_empty_side_is_named(fails_to_begin: Fails, tmp_path: Path) -> None:
     written(tmp_path, a_fr="", a_en=lines(29), b_en="\n" * 29, c_en=lines(3) + "\n" + lines(25))
-    assert "a.fr is an empty side" in fails_to_begin("data.source=a.fr", "data.target=a.en")
-    assert "b.en is an empty side" in fails_to_begin("data.source=a.en", "data.target=b.en")
+    assert "a.fr: there is no text in it, and a pair needs both sides" in fails_to_begin(
+        "data.source=a.fr", "data.target=a.en"
+    )
+    assert "b.en: there is no text in it, and a pair needs both sides" in fails_to_begin(
+        "data.source=a.en", "data.target=b.en"
+    )
     assert "c.en, line 4: an empty line" in fails_to_begin("data.source=a.en", "data.target=c.en")
     written(tmp_path, a_tsv="a\tb\n" * 3 + "a\t \n")
     assert "a.tsv, line 4: the target is empty" in fails_to_begin("data.path=a.tsv")
@@ -432,7 +436,7 @@ def test_a_sentence_longer_than_the_positions_names_line_and_setting(
 def test_a_label_unseen_in_training_names_line_and_label(fails_to_begin: Fails, tmp_path: Path) -> None:
     written(tmp_path, a_tsv="text\tlabel\na\tx\nb\ty\n", b_tsv="text\tlabel\na\tx\nb\tz\n")
     line = fails_to_begin("classify", "data.path=a.tsv", "data.val_path=b.tsv", "train.batch_size=2")
-    assert "b.tsv, line 3: the label 'z' is unseen in training" in line
+    assert "b.tsv, line 3: the label 'z' is not in training" in line
     assert "'x', 'y'" in line
 
 

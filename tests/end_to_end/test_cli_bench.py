@@ -37,7 +37,7 @@ def test_training_for_a_person(four_runs: Path, capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr()
     assert "100 GFLOP/s in float32, 200 GFLOP/s in bfloat16; copying 30 GB/s" in " ".join(printed.out.split())
     assert "times as fast" in printed.out
-    assert "nanogpt took no part: no folder was given: --against nanogpt=FOLDER" in printed.out
+    assert "nanogpt took no part: no folder given: --against nanogpt=FOLDER" in printed.out
     assert "mfu: unknown" in printed.out
     assert "  transformers" in printed.err
 
@@ -125,8 +125,8 @@ def test_a_command_in_a_new_process() -> None:
         (("generate", "minigpt", "model.n_layer=2"), "model.n_layer"),
         (("generate", "nowhere"), "there is no run 'nowhere'"),
         (("generate", "minigpt", "--dtype", "int8"), "--dtype takes float32 or bfloat16; got 'int8'"),
-        (("train", "quick", "--against", "keras"), "this is compared with nanogpt, transformers, litgpt"),
-        (("load", "pets"), "bench load compares decoders, and pets is none"),
+        (("train", "quick", "--against", "keras"), "unknown peer; choose from nanogpt, transformers, litgpt"),
+        (("load", "pets"), "bench load compares decoders, and pets is not one"),
         (("tokenize", "nowhere.txt"), "nowhere.txt"),
     ],
 )

@@ -63,7 +63,7 @@ def test_list_shows_the_data_of_every_kind(tmp_path: Path, monkeypatch: pytest.M
     }
     places = {known["name"]: known["place"] for built_in in listed.values() for known in built_in}
     assert places["multi30k"] is places["sst2"] is None
-    assert places["dates"] == "made when first used, by Babel and num2words"
+    assert places["dates"] == "generated on first use by Babel and num2words"
     output = run("list").stdout
     assert all(name in output for name in places)
     assert "not on this machine: preparing it tells where it is to be had" in output
@@ -176,6 +176,21 @@ def test_damaged_pairs_are_found_and_made_again() -> None:
     damaged = Path(printed_json("prepare", *given)["folder"]) / "val-target.txt"
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[::-1])
+    error = run("inspect", *given).exception
+    assert isinstance(error, ShardError)
+    assert str(damaged) in str(error)
+    assert "`clearformer data prepare` with the same settings makes it again" in str(error)
+    assert run("prepare", *given).exit_code == 0
+    assert damaged.read_bytes() == whole
+
+
+def test_damaged_labelled_texts_are_found_and_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "l.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"good {n}\tup\nbad {n}\tdown\n" for n in range(10)))
+    given = ("data=labelled", f"data.path={path}", "tokenizer=byte")
+    damaged = Path(printed_json("prepare", *given)["folder"]) / "train-00000.bin"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole.replace(b"g", b"f"))
     error = run("inspect", *given).exception
     assert isinstance(error, ShardError)
     assert str(damaged) in str(error)

@@ -113,7 +113,7 @@ def test_an_option_of_another_kind_is_refused(refuses: Says, says: Says, run: st
 def test_what_does_not_go_together(refuses: Says, four_runs: Path) -> None:
     text = str(four_runs / "text.txt")
     assert "--split" in refuses("eval", "text", "--data", text, "--split", "val")
-    assert "one file; got 2" in refuses("eval", "text", "--data", text, "--data", text)
+    assert "takes one file; got 2" in refuses("eval", "text", "--data", text, "--data", text)
     assert "got 3" in refuses("eval", "pairs", *["--data", text] * 3)
     assert "--dtype" in refuses("eval", "text", "--dtype", "int8")
     assert "absent.txt" in refuses("eval", "text", "--data", "absent.txt")
@@ -374,7 +374,7 @@ def test_a_label_that_the_run_does_not_know(refuses: Says, tmp_path: Path) -> No
     path = labelled(tmp_path / "o.tsv", [("the dog", "dog"), ("the cow", "cow")])
     line = refuses("eval", "pets", "--data", str(path))
     assert f"{path}, line 3" in line
-    assert "'cow' is unseen in training" in line
+    assert "'cow' is not in training" in line
 
 
 def test_without_the_training_texts_there_is_no_baseline_and_it_says_why(

@@ -179,7 +179,7 @@ class CutSpec(Spec):
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"path": "a.txt"}, "path='a.txt' has no effect: data of this kind are made by its own documents()"),
+        ({"path": "a.txt"}, "path='a.txt' has no effect: this kind makes its own data in documents()"),
         ({"name": "pydoc"}, "name='pydoc' has no effect"),
     ],
 )
@@ -198,11 +198,15 @@ def made(base: Any, method: str, value: Any) -> Any:
 @pytest.mark.parametrize(
     ("base", "value", "line"),
     [
-        (TextData, ["a", 7], "the text odd: its function yields strings; document 2 is 7"),
-        (TextData, "a", "the text odd: its function yields documents; it returned 'a'"),
-        (PairsData, [("a", "b"), ("c", " ")], "data.kind=odd: pairs() yields (source, target), two strings"),
-        (PairsData, [("a\nb", "c")], "data.kind=odd: a side of a pair is one line; number 1 is"),
-        (LabelledData, [("a", "b"), ("c", 3)], "data.kind=odd: labelled_texts() yields (text, label)"),
+        (TextData, ["a", 7], "the text odd: its function must yield strings; document 2 is 7"),
+        (TextData, "a", "the text odd: its function must yield documents; it returned 'a'"),
+        (
+            PairsData,
+            [("a", "b"), ("c", " ")],
+            "data.kind=odd: pairs() must yield (source, target), two strings",
+        ),
+        (PairsData, [("a\nb", "c")], "data.kind=odd: each side of a pair must be one line; number 1 is"),
+        (LabelledData, [("a", "b"), ("c", 3)], "data.kind=odd: labelled_texts() must yield (text, label)"),
         (LabelledData, ["ab"], "number 1 is 'ab'"),
     ],
 )

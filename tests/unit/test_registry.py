@@ -194,8 +194,8 @@ def test_a_text_is_made_of_strings_by_a_function_without_arguments() -> None:
     ):
         register("text")(asks)
     for function, line in (
-        (of_numbers, "the text of_numbers: its function yields strings; document 2 is 7"),
-        (of_one, "the text of_one: its function yields documents; it returned 7"),
+        (of_numbers, "the text of_numbers: its function must yield strings; document 2 is 7"),
+        (of_one, "the text of_one: its function must yield documents; it returned 7"),
     ):
         register("text")(function)
         try:

@@ -165,15 +165,15 @@ def bytes_per_token(tokenizer: TokenizerConfig) -> float:
 
 
 def words_for(tokenizer: TokenizerConfig) -> str:
-    """Describe a tokeniser: `chars`, or `1,024 by bpe`."""
+    """Describe a tokeniser: `char`, or `bpe with a vocabulary of 1,024`."""
     size = getattr(tokenizer, "vocab_size", None)
-    return f"{tokenizer.kind}s" if size is None else f"{size:,} by {tokenizer.kind}"
+    return tokenizer.kind if size is None else f"{tokenizer.kind} with a vocabulary of {size:,}"
 
 
 def reason_of_time(budget: Budget, seconds: float, utilisation: float) -> str:
     """State the FLOPs of the budget, and how they are made up."""
     return (
-        f"{budget.seconds:g} s by the clock, {seconds:.0f} of them for steps, "
+        f"{budget.seconds:g} s of wall-clock time, {seconds:.0f} s of it for steps, "
         f"at {utilisation:g} of {budget.rate / 1e9:,.0f} GFLOP/s: {seconds * budget.rate * utilisation:.1e} FLOPs"
     )
 
@@ -182,4 +182,4 @@ def reason_to_end(run: RunConfig, passes: float, most_passes: int) -> list[str]:
     """State that more passes would gain nothing, if the run reaches the most passes."""
     if passes < most_passes:
         return []
-    return [f"{most_passes} passes are enough: {run.train.max_steps} steps, and then it ends"]
+    return [f"{most_passes} passes are enough: the run ends after {run.train.max_steps} steps"]

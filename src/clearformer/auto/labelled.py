@@ -152,11 +152,11 @@ def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, pas
     n_parameters = block_parameters(model.d_model, model.n_layers)
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
-        f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: as the square root "
-        "of the FLOPs",
-        f"tokens are {words_for(run.tokenizer)} of {budget.n_texts:,} texts, {budget.n_bytes / 1e6:.3g} MB, the first "
-        f"{model.max_seq_len} of each",
-        f"steps of {BATCH} texts, about {n_steps:,} of them: {passes:.1f} passes",
-        f"matrices' learning rate {run.train.lr:g}: the fewer the steps, the higher",
+        f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: scaled with the "
+        "square root of the FLOPs",
+        f"tokens: {words_for(run.tokenizer)}, {budget.n_texts:,} texts, {budget.n_bytes / 1e6:.3g} MB; the first "
+        f"{model.max_seq_len} of each text",
+        f"about {n_steps:,} steps of {BATCH} texts: {passes:.1f} passes",
+        f"learning rate of matrices {run.train.lr:g}: higher for fewer steps",
     ]
     return reasons + reason_to_end(run, passes, MOST_PASSES)

@@ -182,16 +182,16 @@ def reasons_of(
     model, objective = run.model, run.train.objective
     assert isinstance(objective, TranslationObjective)
     by_time = REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS)
-    limit = "as the square root of the FLOPs"
+    limit = "scaled with the square root of the FLOPs"
     if wanted < by_time:
-        limit = f"the time would do for {by_time / 1e6:.1f}M, the pairs or the memory for no more"
+        limit = f"time for {by_time / 1e6:.1f}M, limited by the pairs or the memory"
     n_parameters = block_parameters(model.d_model, model.n_layers)
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
         f"{model.n_layers} + {model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: "
         f"{limit}",
-        f"tokens are {words_for(run.tokenizer)} of {budget.n_texts:,} pairs, {budget.n_bytes / 1e6:.3g} MB; steps of "
-        f"{objective.batch_tokens:,} of them a side, about {n_steps:,} steps",
+        f"tokens: {words_for(run.tokenizer)}, {budget.n_texts:,} pairs, {budget.n_bytes / 1e6:.3g} MB; about "
+        f"{n_steps:,} steps of {objective.batch_tokens:,} tokens per side",
         f"about {passes:.1f} passes over the pairs: dropout {model.dropout:g}",
     ]
     return reasons + reason_to_end(run, passes, MOST_PASSES)

@@ -202,17 +202,17 @@ def reasons_of(
     """List the reasons for the choices."""
     model, train = run.model, run.train
     by_time = REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS)
-    limit = "as the square root of the FLOPs"
+    limit = "scaled with the square root of the FLOPs"
     if wanted < by_time:
-        limit = f"the time would do for {by_time / 1e6:.1f}M, the text or the memory for no more"
+        limit = f"time for {by_time / 1e6:.1f}M, limited by the text or the memory"
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
         f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: {limit}",
-        f"tokens are {words_for(run.tokenizer)} of {budget.n_bytes / 1e6:.3g} MB; steps of {train.batch_size} x "
-        f"{model.max_seq_len} of them, about {read / train.batch_size / model.max_seq_len:,.0f} steps",
-        f"matrices' learning rate {train.lr:g}: the shorter the run, the higher",
+        f"tokens: {words_for(run.tokenizer)}, {budget.n_bytes / 1e6:.3g} MB of text; about "
+        f"{read / train.batch_size / model.max_seq_len:,.0f} steps of {train.batch_size} x {model.max_seq_len} tokens",
+        f"learning rate of matrices {train.lr:g}: higher for shorter runs",
         f"about {passes:.1f} passes over the text: dropout {model.dropout:g}",
     ]
     if isinstance(run.data, TextData) and run.data.val_fraction < HELD_OUT:
-        reasons.append(f"held out: {run.data.val_fraction:g} of the text, which is soon read")
+        reasons.append(f"held out: {run.data.val_fraction:g} of the text, quick to evaluate")
     return reasons + reason_to_end(run, passes, MOST_PASSES)

@@ -58,7 +58,7 @@ def bench_generation(
     length = PROMPT_TOKENS + n_new
     if length > model.config.max_seq_len:
         raise UserError(
-            f"--tokens {n_new}: with a prompt of {PROMPT_TOKENS} that is more than the model's "
+            f"--tokens {n_new}: with a prompt of {PROMPT_TOKENS} this exceeds the model's "
             f"{model.config.max_seq_len} positions; give at most {model.config.max_seq_len - PROMPT_TOKENS}"
         )
     asked = asked_for(against, PEERS)
@@ -89,7 +89,7 @@ def _compare(
     ours = writers[0]
     if n_streams > 1 and any(writer.single for writer in writers):
         writers = [writer for writer in writers if not writer.single]
-        missing = [*missing, Absent("llama_cpp", "several streams at once are not in its Python interface")]
+        missing = [*missing, Absent("llama_cpp", "its Python interface generates one stream at a time")]
     prompts = random_prompts(ours.model.config.vocab_size or 1, n_streams)
     compiling = _seconds_of_compiling(ours, prompts)
     sides = [Contender(w.name, lambda w=w: w.tokens_per_second(prompts), w.note) for w in writers]
@@ -135,7 +135,7 @@ def _agreement(ours: list[list[int]], theirs: list[list[int]]) -> str:
     for row, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         for i, (x, y) in enumerate(itertools.zip_longest(a, b)):
             if x != y:
-                return f"no: text {row + 1} differs from its new token {i + 1} on"
+                return f"no: text {row + 1} differs from new token {i + 1} on"
     return "yes"
 
 
@@ -210,7 +210,7 @@ class _LlamaCpp(_Writer):
         stored = "float16" if dtype == "bfloat16" else dtype
         self.name = f"{with_version('llama_cpp')}, {stored}"
         if self.device.type != "cpu":
-            raise ConfigError("it is measured on a CPU alone")
+            raise ConfigError("measured only on a CPU")
         file = folder / "model.gguf"
         write_gguf(file, match_architecture(model.config), weights_of(model), stored, "bench")
         import llama_cpp  # type: ignore[import-not-found]

@@ -31,7 +31,7 @@ def bench_loading(
         UserError: the run is not a decoder, or a peer is unknown.
     """
     if not isinstance(run.model, Decoder):
-        raise UserError(f"bench load compares decoders, and {run.folder.path.name} is none")
+        raise UserError(f"bench load compares decoders, and {run.folder.path.name} is not one")
     asked = asked_for(against, PEERS)
     absent = [found for name in asked if (found := absence(name))]
     ours = run.folder.path

@@ -42,7 +42,7 @@ def asked_for(against: list[str] | None, known: tuple[str, ...]) -> dict[str, st
     for text in against:
         name, has_folder, folder = text.partition("=")
         if name not in known:
-            raise UserError(f"--against {name}: this is compared with {', '.join(known)}")
+            raise UserError(f"--against {name}: unknown peer; choose from {', '.join(known)}")
         if has_folder and name not in FOLDERS:
             raise UserError(f"--against {text}: {name} is a package, not a folder; give --against {name}")
         if has_folder and not (Path(folder) / FOLDERS[name]).is_file():
@@ -56,7 +56,7 @@ def absence(name: str, folder: str | None = None) -> Absent | None:
     if name in FOLDERS:
         if folder is not None:
             return None
-        return Absent(name, f"no folder was given: --against {name}=FOLDER, a checkout of it")
+        return Absent(name, f"no folder given: --against {name}=FOLDER, a checkout of it")
     if importlib.util.find_spec(name) is not None:
         return None
     return Absent(
@@ -94,7 +94,7 @@ def in_transformers(model: Decoder) -> tuple[nn.Module, str]:
     except ConfigError as error:
         config = like_gpt2(model.config)
         fitted, weights = match_architecture(config), weights_of(build(config))
-        note = f"a GPT-2 of the same sizes, for transformers has no such model ({error})"
+        note = f"a GPT-2 of the same sizes, because transformers has no such model ({error})"
     from transformers import AutoModelForCausalLM
 
     with quietly(), tempfile.TemporaryDirectory() as folder:

@@ -102,7 +102,9 @@ def bench_tokenizing(
     ids = encoded[OURS]
     learning = [library for library in libraries if hasattr(library, "learn")]
     unable = [
-        Absent(library.name, "it learns no vocabulary") for library in libraries if library not in learning
+        Absent(library.name, "it does not train a vocabulary")
+        for library in libraries
+        if library not in learning
     ]
     n_bytes = len(text.encode())
 

@@ -62,7 +62,7 @@ def bench_training(
         UserError: the run is not a language model, or a peer is unknown.
     """
     if not config.train.objective.continues_prompts:
-        raise UserError("bench train compares language models; take a preset of those, such as nanogpt-cpu")
+        raise UserError("bench train compares language models; choose a preset of one, such as nanogpt-cpu")
     asked = asked_for(against, tuple(SIDES))
     device = resolve_device(config.train.device)
     with tempfile.TemporaryDirectory() as scratch:
@@ -231,7 +231,7 @@ def _litgpt(match: _Match) -> list[Contender]:
         n_embd=model.d_model,
     )
     loop = _PlainLoop(match.ours, GPT(config), lambda m, inputs: m(inputs))
-    note = "a GPT-NeoX of the same sizes, as its Config makes of them"
+    note = "a GPT-NeoX of the same sizes, as its Config makes it"
     return [Contender(with_version("litgpt"), lambda: loop.tokens_per_second(match.steps), note)]
 
 
@@ -243,7 +243,7 @@ def _nanogpt(match: _Match) -> list[Contender]:
     settings |= {"dataset": data, "max_iters": WARM_UP + match.steps}
     notes = [] if is_nanogpt(match.ours.config.model) else ["its own model, of the same sizes"]
     if match.ours.device.type == "cpu" and match.ours.config.train.dtype != "float32":
-        notes.append("in float32, as its train.py does on a CPU whatever its dtype")
+        notes.append("in float32, as its train.py always is on a CPU")
     note = "; ".join(notes)
     folder = Path(match.folder)
 
@@ -299,7 +299,7 @@ def write_for_nanogpt(task: NextTokenTask, folder: Path) -> Path:
     n_tokens = task.tokenizer.vocab_size
     if n_tokens > 2**16:
         raise UserError(
-            f"--against nanogpt: it has ids for {2**16:,} tokens, and the tokenizer has {n_tokens:,}"
+            f"--against nanogpt: it has ids for {2**16:,} tokens, but the tokenizer has {n_tokens:,}"
         )
     folder.mkdir()
     splits = task.dataset.splits

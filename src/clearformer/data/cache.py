@@ -38,7 +38,7 @@ def cached_tokenizer(cache: Path, key: Mapping[str, Any], train: Callable[[], To
         try:
             return load_tokenizer(path)
         except TokenizerError as error:
-            logger.warning("%s; the tokeniser is trained again", error)
+            logger.warning("%s; training the tokenizer again", error)
     tokenizer = train()
     write_file(path, tokenizer.to_json().encode())
     return tokenizer

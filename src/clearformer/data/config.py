@@ -34,8 +34,8 @@ class DataSpec(Spec):
         given = [field for field in SOURCES if getattr(self, field, None) is not None]
         if self.makes_its_own and given:
             raise ValueError(
-                f"{given[0]}={getattr(self, given[0])!r} has no effect: data of this kind are made by its own "
-                f"{self.made_by}(); leave it out"
+                f"{given[0]}={getattr(self, given[0])!r} has no effect: this kind makes its own data in "
+                f"{self.made_by}(); remove it"
             )
         return self
 
@@ -61,7 +61,7 @@ class DataSpec(Spec):
             ConfigError: there are too many.
         """
         if len(files) != 1:
-            raise ConfigError(f"one file; got {len(files)}")
+            raise ConfigError(f"takes one file; got {len(files)}")
         return {"path": files[0]}
 
 

@@ -72,8 +72,8 @@ def hold_out_pairs(pairs: Sequence[PairT], shares: Mapping[str, Fraction]) -> He
     train = [pair for pair in splits["train"] if own_text(pair.target) not in held_out]
     if not train:
         raise DataError(
-            "the train split would be empty: every pair that is not held out has the translation of one that is; "
-            "give more pairs, or files of their own for the held-out ones"
+            "the train split would be empty: every remaining pair has the same translation as a held-out one; "
+            "give more pairs, or separate files of held-out pairs"
         )
     return HeldOutPairs(splits | {"train": train}, len(splits["train"]) - len(train))
 
@@ -102,14 +102,15 @@ def hold_out(rows: Sequence[RowT], shares: Mapping[str, Fraction], noun: str) ->
         if not splits[name]:
             raise DataError(
                 f"the {name} split would be empty: data.{name}_fraction={float(shares[name])} holds out none of "
-                f"{count(len(rows), noun)}, as each one's own text decides; give more {noun}s, or set "
+                f"{count(len(rows), noun)} (each {noun}'s own text decides); give more {noun}s, or set "
                 f"data.{name}_fraction={_rounded_up(first_at[name])} or more (0 for no such split)"
             )
     if not splits["train"]:
         fractions = " and ".join(f"data.{name}_fraction={float(share)}" for name, share in shares.items())
+        hold, them = ("holds", "it") if len(shares) == 1 else ("hold", "them")
         raise DataError(
-            f"the train split would be empty: {fractions} hold out all of {count(len(rows), noun)}, as each one's "
-            f"own text decides; set less, or give more {noun}s"
+            f"the train split would be empty: {fractions} {hold} out all of {count(len(rows), noun)} (each {noun}'s "
+            f"own text decides); lower {them}, or give more {noun}s"
         )
     return splits
 

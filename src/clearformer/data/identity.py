@@ -42,8 +42,8 @@ def assumption(identity: Mapping[str, Any]) -> str:
     if identity.get("compared_by") != BY_TIMES:
         return ""
     return (
-        f"taken as last prepared, because sizes and times of change are the same (over {COMPARED_BYTES / 1e6:,.0f} MB "
-        "contents are not compared); touch a file to have all read anew"
+        f"assumed unchanged: sizes and modification times are the same (over {COMPARED_BYTES / 1e6:,.0f} MB, "
+        "contents are not compared); touch a file to have all of it read again"
     )
 
 

@@ -110,7 +110,7 @@ def prepare_data(
         data: the data, and how they are split.
         tokenizer: the tokeniser, or the spec to train one from.
         max_tokens: the model's positions, into which both sides of a pair must fit; other kinds ignore it.
-        check: whether to verify the SHA-256 of pairs and texts found in the cache; labelled texts ignore it.
+        check: whether to verify the SHA-256 of what is found in the cache.
         progress: called with the progress.
 
     Raises:
@@ -124,4 +124,4 @@ def prepare_data(
         case PairsData():
             return prepare_pairs(data, tokenizer, max_tokens, check=check, progress=progress)
         case LabelledData():
-            return prepare_labelled(data, tokenizer, progress=progress)
+            return prepare_labelled(data, tokenizer, check=check, progress=progress)

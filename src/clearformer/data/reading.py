@@ -117,7 +117,7 @@ def place_of_character(paths: Iterable[Path], field: str, index: int) -> str:
                 if index < len(text):
                     return f"{path}, line {line}, column {column}"
                 index -= len(text)
-    raise DataError("the text has become shorter while it was being read; start again when it is complete")
+    raise DataError("the text became shorter while it was being read; start again when it is complete")
 
 
 def _is_jsonl(path: Path) -> bool:
@@ -175,11 +175,11 @@ def existing_file(setting: str, name: str) -> Path:
     check_writable_name(setting, path)
     try:
         if path.is_dir():
-            raise DataError(f"data.{setting}={path} is a folder: give the file in it")
+            raise DataError(f"data.{setting}={path} is a folder: give a file in it")
         if not path.exists():
             raise DataError(f"data.{setting}={path}: there is no such file{nearest_beside(path)}")
         if not path.is_file():
-            raise DataError(f"data.{setting}={path} is no regular file: copy the text into one")
+            raise DataError(f"data.{setting}={path} is not a regular file: copy the text into one")
     except OSError as error:
         raise DataError(f"data.{setting}={path}: cannot be read: {error.strerror or error}") from None
     return path
@@ -195,7 +195,7 @@ def check_writable_name(setting: str, path: Path) -> None:
         str(path).encode()
     except UnicodeEncodeError:
         raise DataError(
-            f"data.{setting}={str(path)!a}: this name is not UTF-8, which settings are kept in: rename it"
+            f"data.{setting}={str(path)!a}: the name is not UTF-8, which settings require: rename it"
         ) from None
 
 
@@ -220,7 +220,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
                 raw.seek(0)
                 yield raw
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: a damaged gzip file ({error}): fetch or pack it again") from None
+        raise DataError(f"{path}: damaged gzip file ({error}): download or compress it again") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
@@ -269,7 +269,7 @@ def _in_blocks(document: str) -> Iterator[Chunk]:
 
 
 def _text_field(where: str, line: str, field: str) -> str:
-    text = json_field(where, json_object(where, line), field, "data.field=NAME says which one holds the text")
+    text = json_field(where, json_object(where, line), field, "choose the text field with data.field=NAME")
     if not isinstance(text, str):
         raise DataError(f"{where}: field {field!r} is not text but {json.dumps(text)[:40]}")
     return text
@@ -285,12 +285,12 @@ def json_object(where: str, line: str) -> dict[str, Any]:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         raise DataError(
-            f"{where}: not JSON ({error.msg}, column {error.colno}); a JSONL file has one object a line"
+            f"{where}: not JSON ({error.msg}, column {error.colno}); a JSONL file has one object per line"
         ) from None
     except (RecursionError, ValueError) as error:
-        raise DataError(f"{where}: JSON that cannot be read ({error})") from None
+        raise DataError(f"{where}: unreadable JSON ({error})") from None
     if not isinstance(record, dict):
-        raise DataError(f"{where}: no JSON object; a JSONL file has one a line")
+        raise DataError(f"{where}: not a JSON object; a JSONL file has one per line")
     return record
 
 
@@ -310,14 +310,16 @@ def json_field(where: str, record: dict[str, Any], field: str, fix: str) -> Any:
         except UnicodeEncodeError as error:
             raise DataError(
                 f"{where}: field {field!r} has half of a surrogate pair ({value[error.start]!a}), "
-                "which is no character: take it out"
+                "which is not a character: remove it"
             ) from None
     return value
 
 
 def _check_not_binary(path: Path | str, block: bytes, offset: int) -> None:
     if offset == 0 and block.startswith(UTF16_MARKS):
-        raise DataError(f"{path}: UTF-16 text; clearformer reads UTF-8: iconv -f UTF-16 -t UTF-8 converts it")
+        raise DataError(
+            f"{path}: UTF-16 text; clearformer reads UTF-8: convert it with iconv -f UTF-16 -t UTF-8"
+        )
     at = block.find(b"\0")
     if at >= 0:
         raise DataError(
@@ -329,7 +331,7 @@ def _check_encoding(path: Path | str, error: UnicodeDecodeError, line: int, offs
     byte = error.object[error.start]
     raise DataError(
         f"{path}, line {line}: not UTF-8 (byte 0x{byte:02x} at offset {offset}: {error.reason}); "
-        "if it is Latin-1, iconv -f LATIN1 -t UTF-8 converts it"
+        "if it is Latin-1, convert it with iconv -f LATIN1 -t UTF-8"
     ) from None
 
 

@@ -147,7 +147,9 @@ class Split:
             IndexError: some of them do not exist.
         """
         if length < 0 or (len(starts) and (starts.min() < 0 or starts.max() + length > self.n_tokens)):
-            raise IndexError(f"the {self.name} split has {self.n_tokens} tokens; asked for some beyond them")
+            raise IndexError(
+                f"the {self.name} split has {self.n_tokens} tokens; the request goes beyond them"
+            )
         out = np.empty((len(starts), length), np.int64)
         [shard] = self._shards if len(self._shards) == 1 else [None]
         if isinstance(shard, np.ndarray):  # all rows at once: most texts have one mapped shard
@@ -184,7 +186,7 @@ class FileShard:
         size, offset = (stop - start) * self._dtype.itemsize, start * self._dtype.itemsize
         content = os.pread(self._descriptor, size, offset)
         if len(content) < size:
-            raise ShardError(f"{self._path}: has become shorter while it was in use")
+            raise ShardError(f"{self._path}: became shorter while it was in use")
         return np.frombuffer(content, self._dtype)
 
 
@@ -240,11 +242,13 @@ def read_manifest_of(
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ShardError(f"{path}: not a manifest of prepared {what} ({error!r})") from None
     if given != version:
-        raise ShardError(f"{path}: version {given} of the format; this clearformer reads {version}")
+        raise ShardError(f"{path}: format version {given}; this clearformer reads version {version}")
     for file, size in files:
         found = file.stat().st_size if file.is_file() else None
         if found != size:
-            raise ShardError(f"{file}: {'missing' if found is None else f'damaged: {found} bytes of {size}'}")
+            raise ShardError(
+                f"{file}: {'missing' if found is None else f'damaged: {found} bytes instead of {size}'}"
+            )
     return manifest
 
 
@@ -268,7 +272,7 @@ def check_files(folder: Path, entries: Iterable[Mapping[str, Any]]) -> int:
         path = path_in(folder, entry)
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-                raise ShardError(f"{path}: damaged: its SHA-256 is not the manifest's")
+                raise ShardError(f"{path}: damaged: its SHA-256 differs from the manifest's")
         n_files += 1
     return n_files
 

@@ -78,8 +78,8 @@ def test_the_rate_is_higher_for_fewer_steps_within_limits() -> None:
 def test_time_is_left_for_the_baseline() -> None:
     uncompiled = replace(budget(seconds=100), compile=False)
     without = seconds_of_steps(uncompiled, choose(uncompiled).run.tokenizer)
-    assert f"{without - BASELINE_SECONDS:.0f} of them for steps" in choose(uncompiled).reasons[0]
-    assert " 5 of them for steps" in choose(budget(n_texts=100_000, seconds=20)).reasons[0]  # a quarter
+    assert f"{without - BASELINE_SECONDS:.0f} s of it for steps" in choose(uncompiled).reasons[0]
+    assert " 5 s of it for steps" in choose(budget(n_texts=100_000, seconds=20)).reasons[0]  # a quarter
 
 
 def test_texts_are_cut_where_they_are_longer_than_usual() -> None:
@@ -124,7 +124,7 @@ def test_the_data_decide_what_is_trained(tmp_path: Path, caplog: pytest.LogCaptu
     assert run.model.pooling == "mean"
     assert run.train.lr == 0.02
     assert run.train.max_steps is not None
-    assert "auto: tokens are 500 by wordpiece of 1" in caplog.text
+    assert "auto: tokens: wordpiece with a vocabulary of 500, 1" in caplog.text
 
 
 def test_texts_that_are_not_there() -> None:

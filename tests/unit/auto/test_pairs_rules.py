@@ -95,7 +95,9 @@ def test_no_time_is_set_aside_for_compiling_that_does_not_pay() -> None:
     assert seconds_of_steps(budget(seconds=300), choice.run.tokenizer) == pytest.approx(
         300 - 6 - 15 - preparing
     )
-    assert choice.reasons[0].startswith(f"300 s by the clock, {300 - 6 - preparing:.0f} of them for steps")
+    assert choice.reasons[0].startswith(
+        f"300 s of wall-clock time, {300 - 6 - preparing:.0f} s of it for steps"
+    )
 
 
 def test_the_logits_of_a_batch_fit_into_the_memory() -> None:
@@ -121,7 +123,7 @@ def test_the_other_decisions_follow_from_a_tokenizer_that_somebody_asks_for() ->
     given = Budget(CAPTIONS, 300, CORES, memory=16e9, n_texts=30_000, tokenizer=CharTokenizerSpec())
 
     assert choose(given).run.tokenizer == CharTokenizerSpec()
-    assert any("chars of 30,000 pairs" in reason for reason in choose(given).reasons)
+    assert any("tokens: char, 30,000 pairs" in reason for reason in choose(given).reasons)
 
 
 # --- as a preset ------------------------------------------------------------------------------------------

@@ -144,8 +144,8 @@ def test_the_other_decisions_follow_from_a_tokenizer_that_somebody_asks_for() ->
 
     assert asked.run.tokenizer == CharTokenizerSpec()
     assert asked.run.model.dropout < own.run.model.dropout  # fewer passes over more tokens
-    assert any("chars of 1.12 MB" in reason for reason in asked.reasons)
-    assert any("1,024 by bpe of 1.12 MB" in reason for reason in own.reasons)
+    assert any("tokens: char, 1.12 MB" in reason for reason in asked.reasons)
+    assert any("bpe with a vocabulary of 1,024, 1.12 MB" in reason for reason in own.reasons)
 
 
 @pytest.mark.parametrize(("size", "bytes_each"), [(512, 1.94), (1024, 2.46), (4096, 3.28)])
@@ -180,9 +180,9 @@ def test_every_decision_has_its_reason() -> None:
     choice = choose(budget(SMALL))
     told = "\n".join(choice.reasons)
 
-    assert "300 s by the clock, 279 of them for steps, at 0.4 of 780 GFLOP/s" in told
+    assert "300 s of wall-clock time, 279 s of it for steps, at 0.4 of 780 GFLOP/s" in told
     assert f"{choice.run.model.n_layers} layers of width {choice.run.model.d_model}" in told
-    assert "the text or the memory for no more" in told
+    assert "M, limited by the text or the memory" in told
     assert "100.0 passes over the text: dropout 0.15" in told
     assert "100 passes are enough" in told
 
@@ -244,5 +244,5 @@ def test_settings_lie_over_what_was_chosen(tmp_path: Path, caplog: pytest.LogCap
     assert 16 <= chosen.model.d_model <= 192  # the text is small, whatever the machine
     assert chosen.data.label == "mine"
     assert (changed.model.n_layers, changed.train.lr) == (7, 0.5)
-    assert "auto: 20 s by the clock, 14 of them for steps, at 0.4 of" in caplog.text
-    assert "MB; steps of" in caplog.text
+    assert "auto: 20 s of wall-clock time, 14 s of it for steps, at 0.4 of" in caplog.text
+    assert "MB of text; about" in caplog.text

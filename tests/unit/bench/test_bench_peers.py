@@ -36,7 +36,7 @@ def test_those_named_are_asked_each_in_its_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nanogtp", "--against nanogtp: this is compared with nanogpt, transformers, litgpt"),
+        ("nanogtp", "--against nanogtp: unknown peer; choose from nanogpt, transformers, litgpt"),
         ("transformers=here", "transformers is a package, not a folder; give --against transformers"),
         ("nanogpt=/nowhere", "there is no train.py in /nowhere"),
     ],

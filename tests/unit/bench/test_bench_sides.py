@@ -123,7 +123,7 @@ def test_generation_beside_llama_cpp_gives_the_same_tokens() -> None:
     assert names(one) == ["clearformer", "llama-cpp-python"]
     assert one.facts["same_tokens"] == "yes"
     assert names(three) == ["clearformer"]
-    assert "several streams at once" in three.to_json()["absent"]["llama_cpp"]
+    assert "generates one stream at a time" in three.to_json()["absent"]["llama_cpp"]
 
 
 def test_a_model_that_no_gguf_file_holds_takes_part_without_llama_cpp(

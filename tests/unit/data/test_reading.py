@@ -139,15 +139,15 @@ def test_a_long_jsonl_document_comes_in_blocks(tmp_path: Path, monkeypatch: pyte
     ("line", "expected"),
     [
         ('{"text": "cut', "not JSON (Unterminated string starting at, column 10)"),
-        ('["text"]', "no JSON object"),
+        ('["text"]', "not a JSON object"),
         ('{"body": "x", "texts": "y"}', "no field 'text'; did you mean 'texts'?"),
-        ('{"body": "x"}', "no field 'text'; it has 'body' (data.field=NAME"),
+        ('{"body": "x"}', "no field 'text'; it has 'body' (choose the text field with data.field=NAME)"),
         ("{}", "no field 'text'; it has none"),
         ('{"text": 12}', "field 'text' is not text but 12"),
         ('{"text": null}', "field 'text' is not text but null"),
         ('{"text": "a\\ud83d"}', "half of a surrogate pair ('\\ud83d')"),
-        ("[" * 100_000, "JSON that cannot be read"),
-        ('{"text": ' + "9" * 5_000 + "}", "JSON that cannot be read"),
+        ("[" * 100_000, "unreadable JSON"),
+        ('{"text": ' + "9" * 5_000 + "}", "unreadable JSON"),
     ],
 )
 def test_a_bad_jsonl_line_is_named(tmp_path: Path, line: str, expected: str) -> None:
@@ -182,7 +182,7 @@ def test_a_file_of_nothing_has_no_lines(tmp_path: Path) -> None:
         (b"fine\ncut \xc3", r"line 2: not UTF-8 \(byte 0xc3 at offset 9"),
         (b"fine\na\0b\n", r"looks binary \(a NUL byte at offset 6\)"),
         ("lines\n".encode("utf-16"), "UTF-16"),
-        (gzip.compress(b"cut" * 99, mtime=0)[:-9], "a damaged gzip file"),
+        (gzip.compress(b"cut" * 99, mtime=0)[:-9], "damaged gzip file"),
     ],
 )
 def test_lines_that_are_no_text_are_refused(tmp_path: Path, content: bytes, expected: str) -> None:
@@ -199,7 +199,7 @@ def test_a_file_that_there_is_not_is_named_with_the_nearest(tmp_path: Path) -> N
         existing_file("val_path", str(tmp_path / "trian.tsv"))
     with pytest.raises(DataError, match=r"data.path=/no/where: there is no such file$"):
         existing_file("path", "/no/where")
-    with pytest.raises(DataError, match="is a folder: give the file in it"):
+    with pytest.raises(DataError, match="is a folder: give a file in it"):
         existing_file("path", str(tmp_path))
 
 
@@ -217,7 +217,7 @@ def test_a_character_s_place_is_the_same_in_whatever_blocks_it_is_read(
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         path = paths[index // len(text)]
         assert place_of_character(paths, "text", index) == f"{path}, line {line}, column {column}"
-    with pytest.raises(DataError, match="become shorter"):
+    with pytest.raises(DataError, match="became shorter"):
         place_of_character(paths, "text", 2 * len(text))
 
 
@@ -232,5 +232,5 @@ def test_a_name_that_no_file_has_is_one_line(name: str) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_a_pipe_is_no_file_of_pairs(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.tsv")
-    with pytest.raises(DataError, match="is no regular file"):
+    with pytest.raises(DataError, match="is not a regular file"):
         existing_file("path", str(tmp_path / "pipe.tsv"))

@@ -118,7 +118,7 @@ def test_a_shard_that_shrinks_while_it_is_read_is_named(
     split = open_splits(tmp_path, manifest)["train"]
     with (tmp_path / "train-00001.bin").open("r+b") as file:
         file.truncate(10)
-    with pytest.raises(ShardError, match=r"train-00001.bin: has become shorter"):
+    with pytest.raises(ShardError, match=r"train-00001.bin: became shorter"):
         split.read(50, 70)
 
 
@@ -126,7 +126,7 @@ def test_a_shard_of_the_wrong_size_is_named(tmp_path: Path) -> None:
     made(tmp_path, 60)
     shard = tmp_path / "train-00001.bin"
     shard.write_bytes(shard.read_bytes()[:-1])
-    with pytest.raises(ShardError, match=r"train-00001.bin: damaged: 81 bytes of 82"):
+    with pytest.raises(ShardError, match=r"train-00001.bin: damaged: 81 bytes instead of 82"):
         read_manifest(tmp_path)
     shard.unlink()
     with pytest.raises(ShardError, match=r"train-00001.bin: missing"):
@@ -156,7 +156,7 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, content: str) -> None:
 def test_another_version_is_refused(tmp_path: Path) -> None:
     made(tmp_path, 60)
     change_manifest(tmp_path, version=2)
-    with pytest.raises(ShardError, match="version 2 of the format"):
+    with pytest.raises(ShardError, match="format version 2; this"):
         read_manifest(tmp_path)
 
 

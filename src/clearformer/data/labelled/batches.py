@@ -69,7 +69,7 @@ class LabelledBatches:
         self.lengths = fitted_lengths(split, max_length, too_long)
         if n_cut := n_too_long(split, max_length):
             logger.warning(
-                "%s of %s texts of the %s split are longer than the %s tokens that the model reads, and are cut there",
+                "%s of %s texts in the %s split are longer than the model's %s tokens and are truncated",
                 *(f"{n_cut:,}", f"{len(split):,}", split.name, f"{max_length:,}"),
             )
         self._pad_id = pad_id
@@ -147,9 +147,9 @@ def fitted_lengths(split: LabelledSplit, max_length: int, too_long: TooLong) -> 
     longer = np.flatnonzero(lengths > max_length)
     if len(longer) and too_long == "refuse":
         first, longest = int(longer[0]), int(lengths.max())
-        more = f", and {len(longer) - 1:,} more are too long" if len(longer) > 1 else ""
+        more = f" ({len(longer) - 1:,} more too long)" if len(longer) > 1 else ""
         raise DataError(
-            f"{split.where(first)}: {lengths[first]:,} tokens with [CLS] and [SEP], and the model reads "
+            f"{split.where(first)}: {lengths[first]:,} tokens with [CLS] and [SEP], but the model reads "
             f"{max_length:,}{more}: set model.max_seq_len={longest} or more, or data.too_long=truncate to cut them"
         )
     return np.minimum(lengths, max_length)

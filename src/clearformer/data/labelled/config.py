@@ -60,25 +60,27 @@ class LabelledData(DataSpec):
             for field in ("val_path", "test_path", "text_field", "label_field", "columns"):
                 if getattr(self, field) != fields[field].default:
                     raise ValueError(
-                        f"{field}={getattr(self, field)!r} goes with texts of your own: set path=FILE too; "
+                        f"{field}={getattr(self, field)!r} is for your own texts: set path=FILE too; "
                         f"the built-in {self.label!r} has its own"
                     )
         if self.val_path is not None and self.val_fraction is not None:
             raise ValueError(
-                f"val_fraction={self.val_fraction} has no effect: the validation texts are {self.val_path}"
+                f"val_fraction={self.val_fraction} has no effect: the validation texts come from {self.val_path}"
             )
         return self
 
     @model_validator(mode="after")
     def _two_columns(self) -> Self:
         if self.text_field == self.label_field:
-            raise ValueError(f"text_field and label_field are both {self.text_field!r}: they are two columns")
+            raise ValueError(
+                f"text_field and label_field are both {self.text_field!r}: name two different columns"
+            )
         names = self.column_names
         for field in ("text_field", "label_field"):
             if names is not None and names.count(getattr(self, field)) != 1:
                 raise ValueError(
-                    f"columns={self.columns!r} must have {getattr(self, field)!r} once: it names the columns of a "
-                    f"file without a header, in their order, and {field} is one of them"
+                    f"columns={self.columns!r} must have {getattr(self, field)!r} once: it lists the columns of a "
+                    f"file without a header in order, {field} among them"
                 )
         return self
 
@@ -86,7 +88,7 @@ class LabelledData(DataSpec):
     @classmethod
     def _several_labels(cls, labels: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if labels is not None and (len(labels) < 2 or len(set(labels)) < len(labels)):
-            raise ValueError("labels are two or more, and all different")
+            raise ValueError("give two or more labels, all different")
         return labels
 
     @property

@@ -16,7 +16,7 @@ def generated_texts(config: LabelledData) -> list[LabelledText]:
     for number, made in enumerate(config.made(), start=1):
         if not (isinstance(made, tuple) and len(made) == 2 and all(map(has_text, made))):
             raise DataError(
-                f"data.kind={config.kind}: labelled_texts() yields (text, label), two strings with something in them; "
+                f"data.kind={config.kind}: labelled_texts() must yield (text, label), two strings that are not blank; "
                 f"number {number} is {shown(made)}"
             )
         texts.append(LabelledText(*made, number))

@@ -27,6 +27,7 @@ from clearformer.data.shards import (
     ShardError,
     ShardWriter,
     Split,
+    check_contents,
     open_splits,
     read_manifest,
     token_dtype,
@@ -115,12 +116,12 @@ class LabelledDataset:
         """Remarks on unusual properties of the data, one line each."""
         for label, n in self.unlearnt.items():
             yield (
-                f"val: {count(n, 'text')} left out: all that have the label {label!r}, so that none is left to learn "
-                "it from; add texts that have it"
+                f"val: {count(n, 'text')} left out: no training text has the label {label!r}; add texts "
+                "with it"
             )
         for name, entry in self.manifest["splits"].items():
             if n := entry.get("n_also_in_train"):
-                yield f"{name}: {n:,} of its {count(entry['n_texts'], 'text')} are also in training"
+                yield f"{name}: {n:,} of {count(entry['n_texts'], 'text')} also in training"
 
 
 def prepare_labelled(
@@ -128,6 +129,7 @@ def prepare_labelled(
     tokenizer: TokenizerConfig | Tokenizer,
     cache_dir: Path | None = None,
     *,
+    check: bool = False,
     progress: Progress = lambda *_: None,
 ) -> LabelledDataset:
     """Prepare the texts of `config` with their tokens, made now or found in the cache.
@@ -139,6 +141,7 @@ def prepare_labelled(
         config: the texts and their splits.
         tokenizer: the tokeniser, with the special tokens of an encoder, or the spec to train one from.
         cache_dir: a folder to use instead of the user's cache folder.
+        check: whether to verify the SHA-256 of tokens found in the cache; their sizes are always verified.
         progress: called with the progress, in characters or, while encoding, in texts.
 
     Raises:
@@ -152,7 +155,7 @@ def prepare_labelled(
         tokenizer = preparation.trained(tokenizer)
     require_encoder_specials(tokenizer)
     folder = preparation.folder(tokenizer)
-    dataset = found(folder, lambda: preparation.opened(tokenizer, folder), "the texts are prepared again")
+    dataset = found(folder, lambda: preparation.opened(tokenizer, folder, check), "preparing the texts again")
     if dataset is None:
         preparation.make(tokenizer, folder)
         dataset = preparation.opened(tokenizer, folder)
@@ -170,9 +173,9 @@ def require_encoder_specials(tokenizer: Tokenizer) -> None:
     ids = (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.mask_id)
     lacking = [name for name, token in zip(specials_of(FAMILY), ids, strict=True) if token is None]
     if lacking or tokenizer.bos_id == tokenizer.eos_id:
-        named = ", ".join(lacking) or "one token for the start of a text and another for its end"
+        named = ", ".join(lacking) or "separate tokens for the start and the end of a text"
         raise TokenizerError(
-            f"this tokenizer lacks {named}, which an encoder needs: train one for it, or take that of an encoder's run"
+            f"this tokenizer lacks {named}, which an encoder needs: train one for encoders, or use an encoder run's"
         )
 
 
@@ -191,7 +194,7 @@ class _Preparation:
         of_all = isinstance(spec, CharTokenizerSpec)
         names = [name for name in self.source.splits if of_all or name == "train"]
         texts = self._counted(
-            "training the tokeniser", [each.text for name in names for each in self.source.splits[name]]
+            "training the tokenizer", [each.text for name in names for each in self.source.splits[name]]
         )
         return cached_tokenizer(self.cache, key, lambda: spec.train(texts, specials=specials))
 
@@ -212,8 +215,10 @@ class _Preparation:
         }
         return self.cache / "prepared" / key_of(key)
 
-    def opened(self, tokenizer: Tokenizer, folder: Path) -> LabelledDataset:
+    def opened(self, tokenizer: Tokenizer, folder: Path, check: bool = False) -> LabelledDataset:
         manifest = read_manifest(folder)
+        if check:
+            check_contents(folder, manifest)
         tokens = open_splits(folder, manifest)
         assert tokenizer.eos_id is not None
         splits = {
@@ -227,7 +232,9 @@ class _Preparation:
     ) -> LabelledSplit:
         ends = np.flatnonzero(tokens.read(0, len(tokens)) == sep_id) + 1
         if len(ends) != len(texts) or ends[-1] != len(tokens):
-            raise ShardError(f"{folder}: damaged: {len(ends):,} texts in the {name} split, of {len(texts):,}")
+            raise ShardError(
+                f"{folder}: damaged: {len(ends):,} texts in the {name} split instead of {len(texts):,}"
+            )
         id_of = {label: number for number, label in enumerate(self.source.labels)}
         return LabelledSplit(
             name,

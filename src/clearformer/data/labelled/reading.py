@@ -12,7 +12,7 @@ from clearformer.data.reading import JSONL_SUFFIXES, json_field, json_object, re
 from clearformer.errors import DataError, count, did_you_mean, shortened
 
 SUFFIXES = (".tsv", ".csv", *JSONL_SUFFIXES)
-CHANGE_FIELDS = "data.text_field=NAME and data.label_field=NAME say which are read"
+CHANGE_FIELDS = "choose fields with data.text_field=NAME and data.label_field=NAME"
 
 MOST_FIELD_CHARS = 2**31 - 1  # the highest limit that every platform accepts
 
@@ -52,17 +52,15 @@ def read_labelled(
     kind = path.name.lower().removesuffix(".gz")
     if kind.endswith(JSONL_SUFFIXES):
         if columns is not None:
-            raise DataError(
-                f"{path}: data.columns has no effect on JSONL, which names its fields: take it out"
-            )
+            raise DataError(f"{path}: data.columns has no effect on JSONL, which names its fields: remove it")
         found = _from_json(path, text_field, label_field)
     elif kind.endswith((".tsv", ".csv")):
         rows = _csv_rows(path) if kind.endswith(".csv") else _tsv_rows(path)
         found = _from_rows(path, rows, text_field, label_field, columns)
     else:
         raise DataError(
-            f"{path}: labelled texts are read from {', '.join(SUFFIXES)}, also with .gz: rename the file to say "
-            "which it is"
+            f"{path}: labelled texts are read from {', '.join(SUFFIXES)}, also with .gz: rename the file to match "
+            "its format"
         )
     for text, label, line in found:
         yield LabelledText(
@@ -73,7 +71,7 @@ def read_labelled(
 def _with_content(path: Path, value: str, field: str, line: int) -> str:
     if stripped := value.strip():
         return stripped
-    raise DataError(f"{path}, line {line}: {field!r} is empty: give it, or take the line out")
+    raise DataError(f"{path}, line {line}: {field!r} is empty: fill it in, or remove the line")
 
 
 # --- tables ------------------------------------------------------------------------------------------------
@@ -93,7 +91,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
             with _fields_of_any_length():
                 row = next(reader, None)
         except csv.Error as error:
-            raise DataError(f"{path}, line {first_line}: no CSV: {_csv_fault(str(error))}") from None
+            raise DataError(f"{path}, line {first_line}: not valid CSV: {_csv_fault(str(error))}") from None
         if row is None:
             return
         if any(cell.strip() for cell in row):
@@ -103,13 +101,13 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 def _csv_fault(message: str) -> str:
     """Reword an error of the `csv` module: what is wrong with the row, and how to fix it."""
     if message.startswith("unexpected end of data"):
-        return "a quotation mark opens here and is never closed; close it, or write two for one that is meant"
-    if "expected after" in message:
-        return 'something follows a closing quotation mark; write two ("") for one that is in a text'
-    if message.startswith("new-line character"):
         return (
-            "a carriage return (\\r) that ends no line; tr '\\r' '\\n' makes lines of what an old Mac wrote"
+            "a quotation mark opens here and is never closed; close it, or double it to keep it in the text"
         )
+    if "expected after" in message:
+        return 'text follows a closing quotation mark; double ("") a quotation mark inside a text'
+    if message.startswith("new-line character"):
+        return "a carriage return (\\r) without a newline; convert old Mac line ends with tr '\\r' '\\n'"
     return message
 
 
@@ -136,14 +134,10 @@ def _from_rows(
     text_at, label_at = columns.index(text_field), columns.index(label_field)
     for line, row in rows:
         if len(row) != len(columns):
-            rule = (
-                "a comma between them, a text with a comma in it in quotes"
-                if is_csv
-                else "a tab between them"
-            )
+            rule = "commas, and a text with a comma is quoted" if is_csv else "tabs"
             raise DataError(
-                f"{path}, line {line}: {count(len(row), 'column')} where there should be {len(columns)} "
-                f"({', '.join(columns)}), with {rule}"
+                f"{path}, line {line}: {count(len(row), 'column')} instead of {len(columns)} "
+                f"({', '.join(columns)}); columns are separated by {rule}"
             )
         yield LabelledText(row[text_at], row[label_at], line)
 
@@ -157,7 +151,7 @@ def _without_header(path: Path, rows: Iterator[Row], columns: Sequence[str]) -> 
     for number, (line, row) in enumerate(rows):
         if number == 0 and [name.strip() for name in row] == list(columns):
             raise DataError(
-                f"{path}, line {line}: names the columns, as data.columns does too: take data.columns out"
+                f"{path}, line {line}: a header that names the columns of data.columns: remove data.columns"
             )
         yield line, row
 
@@ -172,8 +166,8 @@ def _require_fields(path: Path, header: Sequence[str], text_field: str, label_fi
             first = ", ".join(repr(shortened(name, 40)) for name in header)
             raise DataError(
                 f"{path}: no column {field!r}{did_you_mean(field, header)}; the first line has {first} "
-                f"({CHANGE_FIELDS}; data.columns={text_field},{label_field} names the columns, in their order, of a "
-                "file without a header)"
+                f"({CHANGE_FIELDS}; data.columns={text_field},{label_field} names the columns of a file "
+                "without a header, in order)"
             )
 
 
@@ -193,7 +187,7 @@ def _from_json(path: Path, text_field: str, label_field: str) -> Iterator[Labell
             )
         if not isinstance(label, str | int):  # True and False are ints too
             raise DataError(
-                f"{where}: field {label_field!r} is no label but {shortened(json.dumps(label), 40)}: a label is text, "
-                "a whole number, true or false"
+                f"{where}: field {label_field!r} is not a label but {shortened(json.dumps(label), 40)}: a label is "
+                "text, a whole number, true or false"
             )
         yield LabelledText(text, label if isinstance(label, str) else json.dumps(label), number)

@@ -72,7 +72,7 @@ class LabelledTexts:
         if len(self.labels) == 1:
             raise DataError(
                 f"{self.description}: every training text has the label {self.labels[0]!r}: a classifier needs two "
-                "labels or more"
+                "or more"
             )
 
     def check_known_labels(self) -> None:
@@ -81,12 +81,12 @@ class LabelledTexts:
         Raises:
             DataError: there is one; the message names its line.
         """
-        remedy = "take the text out" if self.given_labels else "add training texts that have it"
+        remedy = "remove the text" if self.given_labels else "add training texts with it"
         for name, texts in self.splits.items():
             for each in texts:
                 if each.label not in self.labels:
                     raise DataError(
-                        f"{self.where(name, each.line)}: the label {each.label!r} is unseen in training, which has "
+                        f"{self.where(name, each.line)}: the label {each.label!r} is not in training, which has "
                         f"{_listed(self.labels)}: correct it, or {remedy}"
                     )
 
@@ -124,9 +124,8 @@ def _hold_out(texts: LabelledTexts, share: Fraction) -> LabelledTexts:
     unlearnt = Counter(each.label for each in drawn["val"] if each.label not in learnt)
     if not val:
         raise DataError(
-            f"{texts.description}: no label has texts both for training and to hold out: is the column of the labels "
-            f"the right one (data.label_field)? Give more texts of each label, or another data.val_fraction than "
-            f"{float(share)} (0 holds none out)"
+            f"{texts.description}: no label has both training and held-out texts: is data.label_field the right "
+            f"column? Give more texts per label, or change data.val_fraction={float(share)} (0 holds none out)"
         )
     splits = {"train": drawn["train"], "val": val} | {k: v for k, v in texts.splits.items() if k != "train"}
     places = {"val": texts.places["train"]} | dict(texts.places)
@@ -265,26 +264,26 @@ def _read_languages() -> LabelledTexts:
 
 LABELLED_BUILT_IN = {
     "languages": LabelledBuiltIn(
-        about="which language is this name of a country, language or currency in; the default",
+        about="names of countries, languages and currencies, by language; the default",
         size="about 19,000 names in 26 languages",
         where=lambda: "Babel's copy of CLDR" if languages.has_babel() else None,
         read=_read_languages,
     ),
     "sst2": LabelledBuiltIn(
-        about="SST-2: is this phrase of a film review positive or negative",
-        size="67,349 phrases, and 872 sentences to validate",
+        about="SST-2: phrases of film reviews, positive or negative",
+        size="67,349 phrases, 872 sentences for validation",
         where=SST2.where,
         read=SST2.read,
     ),
     "agnews": LabelledBuiltIn(
-        about="AG News: is this article about the world, sports, business or science",
-        size="10,001 articles, and 7,600 to test",
+        about="AG News: articles about the world, sports, business or science",
+        size="10,001 articles, 7,600 for testing",
         where=AGNEWS.where,
         read=AGNEWS.read,
     ),
     "trec": LabelledBuiltIn(
-        about="TREC: what kind of thing does this question ask for",
-        size="5,452 questions of six kinds, and 500 to test",
+        about="TREC: questions, by the kind of thing they ask for",
+        size="5,452 questions of six kinds, 500 for testing",
         where=TREC.where,
         read=TREC.read,
     ),
@@ -294,8 +293,10 @@ LABELLED_BUILT_IN = {
 def _built_in_texts(config: LabelledData) -> LabelledTexts:
     name = config.name or DEFAULT_LABELLED
     if name not in LABELLED_BUILT_IN:
-        hint = did_you_mean(name, LABELLED_BUILT_IN) or f"; there is {', '.join(LABELLED_BUILT_IN)}"
-        raise DataError(f"data.name={name}: no such labelled texts{hint} (texts of yours: data.path=FILE)")
+        hint = did_you_mean(name, LABELLED_BUILT_IN) or f"; choose from {', '.join(LABELLED_BUILT_IN)}"
+        raise DataError(
+            f"data.name={name}: no such labelled texts{hint} (for your own texts: data.path=FILE)"
+        )
     texts = LABELLED_BUILT_IN[name].read()
     if "val" in texts.splits and config.val_fraction is not None:
         raise DataError(

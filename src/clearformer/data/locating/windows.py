@@ -173,4 +173,4 @@ def spans_of(source: Source, bounds: Sequence[tuple[int, int]]) -> list[list[Spa
         byte = end
         if byte >= furthest:
             return found
-    raise DataError(f"{source.description}: is shorter than when it was prepared; put back what was there")
+    raise DataError(f"{source.description}: shorter than when it was prepared; restore the original")

@@ -104,7 +104,7 @@ def special_ids(tokenizer: Tokenizer) -> tuple[int, int, int]:
     ids = {"<pad>": tokenizer.pad_id, "<bos>": tokenizer.bos_id, "<eos>": tokenizer.eos_id}
     if absent := [name for name, token in ids.items() if token is None]:
         raise TokenizerError(
-            f"the tokenizer has no {absent[0]}, and translating needs {', '.join(ids)}: train one with them"
+            f"the tokenizer has no {absent[0]}, but translation needs {', '.join(ids)}: train one with them"
         )
     pad_id, bos_id, eos_id = (token for token in ids.values() if token is not None)
     return pad_id, bos_id, eos_id

@@ -53,7 +53,7 @@ class PairsData(DataSpec):
             if (getattr(self, one) is None) != (getattr(self, other) is None):
                 given, absent = (one, other) if getattr(self, other) is None else (other, one)
                 raise ValueError(
-                    f"{given}={getattr(self, given)!r} needs {absent} too: the other side of its lines"
+                    f"{given}={getattr(self, given)!r} needs {absent} too: the other side of the pairs"
                 )
         for group in (("name", "path", "source"), ("val_path", "val_source")):
             given = [
@@ -67,7 +67,7 @@ class PairsData(DataSpec):
     def _nothing_without_effect(self) -> Self:
         if self.size is not None and self.built_in != DATES:
             raise ValueError(
-                f"size={self.size} is the number of pairs that name='dates' makes; there is no such choice here"
+                f"size={self.size} has no effect: it is the number of pairs that name='dates' makes"
             )
         if self.brings_val and self.val_fraction is not None:
             raise ValueError(
@@ -79,7 +79,7 @@ class PairsData(DataSpec):
             )
         if self.built_in and (self.val_path or self.val_source):
             raise ValueError(
-                f"val_path and val_source go with pairs of your own; {self.built_in} has its own: set them to none"
+                f"val_path and val_source are for your own pairs; {self.built_in} has its own: set them to none"
             )
         return self
 
@@ -99,7 +99,7 @@ class PairsData(DataSpec):
             ConfigError: there are more than two.
         """
         if len(files) > 2:
-            raise ConfigError(f"pairs are one TSV or two files, source and target; got {len(files)}")
+            raise ConfigError(f"pairs take one TSV or two files, source and target; got {len(files)}")
         return {"source": files[0], "target": files[1]} if len(files) == 2 else {"path": files[0]}
 
     @property

@@ -198,7 +198,7 @@ def open_pair_splits(
             return np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise ShardError(
-                f"{path}: no array of prepared pairs ({error}); delete the folder, and it is made again"
+                f"{path}: not an array of prepared pairs ({error}); delete the folder to have it made again"
             ) from None
 
     def split(name: str) -> PairSplit:

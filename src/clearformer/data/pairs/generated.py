@@ -32,12 +32,13 @@ class GeneratedPairs(PairSource):
         for number, made in enumerate(self.config.made(), start=1):
             if not (isinstance(made, tuple) and len(made) == 2 and all(map(has_text, made))):
                 raise DataError(
-                    f"data.kind={self.config.kind}: pairs() yields (source, target), two strings with something in "
-                    f"them; number {number} is {shown(made)}"
+                    f"data.kind={self.config.kind}: pairs() must yield (source, target), two strings that are "
+                    f"not blank; number {number} is {shown(made)}"
                 )
             if any("\n" in side for side in made):
                 raise DataError(
-                    f"data.kind={self.config.kind}: a side of a pair is one line; number {number} is {shown(made)}"
+                    f"data.kind={self.config.kind}: each side of a pair must be one line; number "
+                    f"{number} is {shown(made)}"
                 )
             pairs.append(Pair(*made, number))
         return pairs

@@ -33,8 +33,8 @@ class ReadAnew:
     ) -> None:
         if not isinstance(tokenizer, BPETokenizer):
             raise TokenizerError(
-                f"train.objective.bpe_dropout leaves out merges of a BPE tokenizer, and this one is {tokenizer.kind}: "
-                "choose tokenizer.kind=bpe, or train.objective.bpe_dropout=0"
+                f"train.objective.bpe_dropout needs the merges of a BPE tokenizer, and this one is {tokenizer.kind}: "
+                "set tokenizer.kind=bpe, or train.objective.bpe_dropout=0"
             )
         self._split, self._seed, self._max_tokens = split, seed, max_tokens
         self._texts = [MergeDropout(tokenizer, side.texts, probability) for side in split.sides]

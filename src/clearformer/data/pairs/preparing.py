@@ -77,12 +77,12 @@ class PairDataset:
         """Remarks on unusual properties of the data, one line each."""
         for name, entry in self.manifest["splits"].items():
             if n := entry.get("n_target_held_out"):
-                yield f"{name}: {count(n, 'pair')} left out: their translation is also held out"
+                yield f"{name}: {count(n, 'pair')} left out: same translation as a held-out pair"
             if n := entry["n_left_out"]:
                 yield f"{name}: {count(n, 'pair')} left out, longer than data.max_length={self.manifest['max_length']}"
             if n := entry.get("n_also_in_train"):
                 yield (
-                    f"{name}: of {n:,} of its {count(entry['n_pairs'], 'pair')} the source or the translation is "
+                    f"{name}: {n:,} of {count(entry['n_pairs'], 'pair')} with a source or translation that is "
                     "also in training"
                 )
 
@@ -121,7 +121,7 @@ def prepare_pairs(
         tokenizer = preparation.trained(tokenizer)
     special_ids(tokenizer)
     folder = preparation.folder(tokenizer)
-    manifest = found(folder, lambda: _read(folder, check), "the pairs are prepared again")
+    manifest = found(folder, lambda: _read(folder, check), "preparing the pairs again")
     if manifest is None:
         manifest = preparation.make(tokenizer, folder)
     else:
@@ -153,7 +153,7 @@ def require_room(split: PairSplit, max_tokens: int, n_before: int = 0) -> None:
         f", or leave such pairs out with data.max_length={max_tokens - 1}" if split.name != "test" else ""
     )
     raise DataError(
-        f"{split.place(first)}: the {side} has {longest[first]:,} tokens and one for its end{others}, and "
+        f"{split.place(first)}: the {side} has {longest[first]:,} tokens and an end token{others}, but "
         f"model.max_seq_len={max_tokens}: set model.max_seq_len={longest.max() + 1} or more{leave_out}"
     )
 
@@ -209,7 +209,7 @@ class _Preparation:
         n_chars = sum(len(pair.source) + len(pair.target) for pair in pairs)
         every = -(-n_chars // TOKENIZER_CHARS)
         for number in range(0, len(pairs), every):
-            self.progress("training the tokeniser", number, len(pairs))
+            self.progress("training the tokenizer", number, len(pairs))
             yield pairs[number].source
             yield pairs[number].target
 

@@ -22,7 +22,7 @@ from clearformer.data.pairs.config import DATES, DEFAULT_LANGUAGES, DEFAULT_SIZE
 from clearformer.data.pairs.generated import GeneratedPairs
 from clearformer.data.pairs.source import Pair, PairSource
 from clearformer.data.reading import existing_file, read_lines
-from clearformer.errors import DataError, did_you_mean, needs_extra
+from clearformer.errors import DataError, count, did_you_mean, needs_extra
 from clearformer.files import data_folder
 
 PACKAGES_OF_DATES = ("babel", "num2words")
@@ -78,16 +78,16 @@ class Aligned(PairFiles):
         self._check_no_empty_lines(empty)
 
     def _check_both_sides(self, counts: Sequence[int], empty: Sequence[Sequence[int]]) -> None:
-        for path, count, lines in zip(self.paths, counts, empty, strict=True):
-            if count == len(lines):
-                raise DataError(f"{path} is an empty side: there is no text in it to make pairs of")
+        for path, n_lines, lines in zip(self.paths, counts, empty, strict=True):
+            if n_lines == len(lines):
+                raise DataError(f"{path}: there is no text in it, and a pair needs both sides")
 
     def _check_equal_lengths(self, counts: Sequence[int]) -> None:
         n_source, n_target = counts
         if n_source != n_target:
             raise DataError(
-                f"{self.source} has {n_source:,} lines and {self.target} has {n_target:,}: "
-                "line n of the one must translate line n of the other"
+                f"{self.source} has {count(n_source, 'line')} and {self.target} has {n_target:,}: "
+                "line n of one must translate line n of the other"
             )
 
     def _check_no_empty_lines(self, empty: Sequence[Sequence[int]]) -> None:
@@ -95,7 +95,7 @@ class Aligned(PairFiles):
             if lines:
                 raise DataError(
                     f"{path}, line {lines[0]}: an empty line{_and_others(lines)}, and a pair needs both sides: "
-                    "take the line out of both files, or write what is missing"
+                    "remove the line from both files, or fill it in"
                 )
 
 
@@ -115,14 +115,14 @@ class TabSeparated(PairFiles):
             if len(rest) != 1:
                 fix = f"; cut -f1,2 {self.path.name} keeps the first two columns" if rest else ""
                 raise DataError(
-                    f"{self.path}, line {number}: a line is source<TAB>target, with one tab; "
-                    f"this has {len(rest) or 'none'}{fix}"
+                    f"{self.path}, line {number}: a line must be source<TAB>target, with one tab; "
+                    f"this one has {len(rest) or 'none'}{fix}"
                 )
             if not source.strip() or not rest[0].strip():
                 side = "target" if source.strip() else "source"
                 raise DataError(
                     f"{self.path}, line {number}: the {side} is empty, and a pair needs both sides: "
-                    "take the line out, or write what is missing"
+                    "remove the line, or fill it in"
                 )
             yield Pair(source, rest[0], number)
 
@@ -185,7 +185,7 @@ class Dates(PairSource):
             if language not in known:
                 raise DataError(
                     f"data.languages={source}-{target}: 'dates' has no language {language!r}; "
-                    f"there is {', '.join(known)}"
+                    f"choose from {', '.join(known)}"
                 )
         if source == target:
             raise DataError(f"data.languages={source}-{target}: give two languages, such as fr-en")
@@ -282,7 +282,7 @@ class BuiltInPairs:
 
 def _dates_place() -> str | None:
     packages = all(importlib.util.find_spec(name) for name in PACKAGES_OF_DATES)
-    return "made when first used, by Babel and num2words" if packages else None
+    return "generated on first use by Babel and num2words" if packages else None
 
 
 BUILT_IN_PAIRS = {
@@ -293,8 +293,8 @@ BUILT_IN_PAIRS = {
         open=_open_dates,
     ),
     MULTI30K: BuiltInPairs(
-        about="Multi30k: captions of pictures in English, German and French (test: test_2016_flickr)",
-        size="29,000 pairs, 1,014 for validation, 1,000 for the test",
+        about="Multi30k: image captions in English, German and French (test: test_2016_flickr)",
+        size="29,000 pairs, 1,014 for validation, 1,000 for testing",
         where=lambda: str(place) if (place := find_multi30k()) else None,
         open=_open_multi30k,
     ),
@@ -311,9 +311,9 @@ def open_pairs(config: PairsData) -> PairSource:
         return GeneratedPairs(config)
     if name := config.built_in:
         if name not in BUILT_IN_PAIRS:
-            hint = did_you_mean(name, BUILT_IN_PAIRS) or f"; there is {', '.join(BUILT_IN_PAIRS)}"
+            hint = did_you_mean(name, BUILT_IN_PAIRS) or f"; choose from {', '.join(BUILT_IN_PAIRS)}"
             raise DataError(
-                f"data.name={name}: no such built-in pairs{hint} (pairs of yours: data.path=FILE.tsv)"
+                f"data.name={name}: no such built-in pairs{hint} (for your own pairs: data.path=FILE.tsv)"
             )
         return BUILT_IN_PAIRS[name].open(config)
     files = {"train": _files_of(config, "")}

@@ -96,7 +96,7 @@ class Batches:
         if len(split) < seq_len + 1:
             fix = f"set model.max_seq_len={len(split) - 1} or less" if len(split) > 1 else ""
             raise DataError(
-                f"the {split.name} split has {len(split)} tokens, and model.max_seq_len={seq_len} needs "
+                f"the {split.name} split has {len(split)} tokens, but model.max_seq_len={seq_len} needs "
                 f"{seq_len + 1} (the last is a target only): {fix}{', or ' if fix else ''}give a longer text"
             )
         self.split = split

@@ -37,11 +37,13 @@ class GeneratedSource(Source):
         """
         made: Any = self.make()
         if isinstance(made, str) or not isinstance(made, Iterable):
-            raise DataError(f"the text {self.name}: its function yields documents; it returned {shown(made)}")
+            raise DataError(
+                f"the text {self.name}: its function must yield documents; it returned {shown(made)}"
+            )
         for number, document in enumerate(made, start=1):
             if not isinstance(document, str):
                 raise DataError(
-                    f"the text {self.name}: its function yields strings; document {number} is {shown(document)}"
+                    f"the text {self.name}: its function must yield strings; document {number} is {shown(document)}"
                 )
             yield document
 

@@ -42,9 +42,7 @@ class MarkovChain:
             DataError: the text is no longer than the order.
         """
         if len(text) <= order:
-            raise DataError(
-                f"a chain of order {order} is counted in a text of {order + 1} characters or more"
-            )
+            raise DataError(f"a chain of order {order} needs a text of at least {order + 1} characters")
         text = text.lower()
         kept = sorted(letter for letter, _ in Counter(text.replace(REST, "")).most_common(n_symbols - 1))
         symbols = "".join(kept) + REST

@@ -99,7 +99,7 @@ def prepare(
     if not isinstance(tokenizer, Tokenizer):
         tokenizer = preparation.trained(tokenizer, specials)
     folder = preparation.folder(tokenizer)
-    manifest = found(folder, lambda: _read(folder, check), "the text is prepared again")
+    manifest = found(folder, lambda: _read(folder, check), "preparing the text again")
     if manifest is None:
         manifest = preparation.make(tokenizer, folder, shard_tokens)
     elif assumed := assumption(manifest["source"]):
@@ -175,7 +175,7 @@ class _Preparation:
         done, due = 0, 0.0
         for piece in split_into_pieces(self.source.documents(), {"learn": stop}):
             done += len(piece.text)
-            self.progress("training the tokeniser", done, stop)
+            self.progress("training the tokenizer", done, stop)
             due += share
             if due >= 1:  # every piece; in a long text, an even selection of them
                 due -= 1
@@ -237,10 +237,10 @@ class _Preparation:
         if n_tokens < LEAST_TOKENS:
             fix = "give a longer text"
             if name != "train":
-                fix += f", or set another data.{name}_fraction (0 for no such split)"
+                fix += f", or change data.{name}_fraction (0 for no such split)"
             raise DataError(
                 f"{self.source.description}: the {name} split has {count(n_tokens, 'token')} "
-                f"({count(entry['n_chars'], 'character')}) and needs {LEAST_TOKENS}, the second to be predicted from "
+                f"({count(entry['n_chars'], 'character')}) but needs {LEAST_TOKENS}, the second predicted from "
                 f"the first: {fix}"
             )
 

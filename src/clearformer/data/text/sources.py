@@ -97,7 +97,7 @@ class FileSource(Source):
             self._check()
         except OSError as error:
             what = "" if error.filename in (None, str(self.root)) else f"{error.filename} in it "
-            fix = "; all of a folder is read: make that readable, or move it away" if what else ""
+            fix = "; a folder is read as a whole: make that readable, or move it away" if what else ""
             raise DataError(
                 f"data.path={self.root}: {what}cannot be read: {error.strerror or error}{fix}"
             ) from None
@@ -110,13 +110,13 @@ class FileSource(Source):
             )
         if not self.root.is_dir():
             if not self.root.is_file():
-                raise DataError(f"data.path={self.root} is no regular file: copy the text into one")
+                raise DataError(f"data.path={self.root} is not a regular file: copy the text into one")
             if self.root.stat().st_size == 0:
-                raise DataError(f"data.path={self.root} is empty: give a file that holds text")
+                raise DataError(f"data.path={self.root} is empty: give a file with text")
         elif not self.files:
             kinds = ", ".join(FOLDER_SUFFIXES)
             has = (
-                f"it has {self._visible_files[0].name}: rename it, or give that file itself"
+                f"it has {self._visible_files[0].name}: rename it, or give the file itself"
                 if self._visible_files
                 else "it has no files"
             )
@@ -255,11 +255,11 @@ def download_shakespeare(place: Path) -> Path:
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise DataError(
-            f"data.name=shakespeare: not on this machine, and not to be fetched ({reason}): {ways_out}"
+            f"data.name=shakespeare: not on this machine, and the download failed ({reason}): {ways_out}"
         ) from None
     if hashlib.sha256(content).hexdigest() != SHAKESPEARE_SHA256:
         raise DataError(
-            f"data.name=shakespeare: what came is not Tiny Shakespeare (wrong SHA-256), so it was not kept: {ways_out}"
+            f"data.name=shakespeare: the download is not Tiny Shakespeare (wrong SHA-256) and was discarded: {ways_out}"
         )
     write_file(place, content)
     return place
@@ -323,7 +323,7 @@ BUILT_IN = {
     ),
 } | {
     f"{MARKOV}{order}": BuiltIn(
-        about=f"a Markov chain of order {order}, counted in Tiny Shakespeare: its entropy is known",
+        about=f"a Markov chain of order {order} fitted to Tiny Shakespeare, with known entropy",
         size="1.0 MB",
         where=_shakespeare_place,
         open=partial(_open_markov, order),
@@ -346,8 +346,8 @@ def open_source(config: TextData) -> Source:
         return source
     name = config.name or DEFAULT_TEXT
     if name not in BUILT_IN:
-        hint = did_you_mean(name, BUILT_IN) or f"; there is {', '.join(BUILT_IN)}"
-        raise DataError(f"data.name={name}: no such built-in text{hint} (a text of yours: data.path=FILE)")
+        hint = did_you_mean(name, BUILT_IN) or f"; choose from {', '.join(BUILT_IN)}"
+        raise DataError(f"data.name={name}: no such built-in text{hint} (for your own text: data.path=FILE)")
     return BUILT_IN[name].open(config.field)
 
 

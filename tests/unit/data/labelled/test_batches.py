@@ -107,7 +107,7 @@ def test_a_text_that_is_too_long_is_named() -> None:
     with pytest.raises(DataError) as caught:
         fitted_lengths(split, 10, "refuse")
     assert str(caught.value) == (
-        "a.tsv, line 3: 12 tokens with [CLS] and [SEP], and the model reads 10, and 1 more are too long: "
+        "a.tsv, line 3: 12 tokens with [CLS] and [SEP], but the model reads 10 (1 more too long): "
         "set model.max_seq_len=15 or more, or data.too_long=truncate to cut them"
     )
     with pytest.raises(DataError, match=r"the model reads 14: set model"):
@@ -127,7 +127,7 @@ def test_a_text_that_is_cut_keeps_its_end_and_how_many_are_is_said_once(
     assert row.tolist() == [CLS, *[3] * 8, SEP]
     assert padding.sum() == 5 + 10 + 7 + 10
     assert [record.message for record in caplog.records] == [
-        "2 of 4 texts of the train split are longer than the 10 tokens that the model reads, and are cut there"
+        "2 of 4 texts in the train split are longer than the model's 10 tokens and are truncated"
     ]
     assert n_too_long(split, 10) == 2
     assert n_too_long(split, 15) == 0

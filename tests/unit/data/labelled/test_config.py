@@ -9,14 +9,14 @@ from clearformer.errors import ConfigError
     ("settings", "message"),
     [
         ({"name": "sst2", "path": "a.tsv"}, "name='sst2' and path='a.tsv' are both set"),
-        ({"val_path": "v.tsv"}, "val_path='v.tsv' goes with texts of your own: set path=FILE too"),
+        ({"val_path": "v.tsv"}, "val_path='v.tsv' is for your own texts: set path=FILE too"),
         ({"name": "trec", "text_field": "question"}, "the built-in 'trec' has its own"),
         ({"path": "a.tsv", "val_path": "v.tsv", "val_fraction": 0.2}, "val_fraction=0.2 has no effect"),
         ({"path": "a.tsv", "text_field": "label"}, "text_field and label_field are both 'label'"),
         ({"path": "a.tsv", "columns": "text,class"}, "columns='text,class' must have 'label' once"),
         ({"path": "a.tsv", "columns": "text,label,text"}, "must have 'text' once"),
-        ({"labels": ["a"]}, "labels are two or more, and all different"),
-        ({"labels": ["a", "b", "a"]}, "labels are two or more, and all different"),
+        ({"labels": ["a"]}, "give two or more labels, all different"),
+        ({"labels": ["a", "b", "a"]}, "give two or more labels, all different"),
     ],
 )
 def test_settings_that_do_not_fit_each_other_are_refused(settings: dict[str, object], message: str) -> None:

@@ -27,9 +27,11 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def prepared(path: Path, tokenizer: TokenizerConfig | Tokenizer = BPE, **settings) -> LabelledDataset:
+def prepared(
+    path: Path, tokenizer: TokenizerConfig | Tokenizer = BPE, *, check: bool = False, **settings
+) -> LabelledDataset:
     config = LabelledData(path=str(path), **settings)
-    return prepare_labelled(config, tokenizer, path.parent / "cache")
+    return prepare_labelled(config, tokenizer, path.parent / "cache", check=check)
 
 
 @pytest.mark.parametrize("spec", [BPE, ByteTokenizerSpec(), CharTokenizerSpec()], ids=lambda spec: spec.kind)
@@ -84,7 +86,28 @@ def test_what_is_damaged_is_made_again(path: Path, caplog: pytest.LogCaptureFixt
         caplog.clear()
         again = prepared(path).splits["train"]
         assert [again.row(i).tolist() for i in range(len(again))] == rows
-        assert "the texts are prepared again" in caplog.text
+        assert "preparing the texts again" in caplog.text
+
+
+def test_changed_tokens_are_found_by_a_check(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = prepared(path)
+    shard = first.folder / "train-00000.bin"
+    whole = shard.read_bytes()
+    tokens = np.fromfile(shard, "<u2")
+    tokens[1] += 1  # every text still ends where it did
+    shard.write_bytes(tokens.tobytes())
+    caplog.clear()
+    prepared(path)
+    assert shard.read_bytes() == tokens.tobytes()
+    assert "preparing the texts again" not in caplog.text
+    again = prepared(path, check=True)
+    assert shard.read_bytes() == whole
+    assert (
+        again.splits["train"].row(0).tolist()
+        == first.tokenizer.wrap(first.tokenizer.encode(again.splits["train"].texts[0])).tolist()
+    )
+    assert "SHA-256" in caplog.text
+    assert "preparing the texts again" in caplog.text
 
 
 def test_the_tokenizer_learns_from_the_training_texts_alone(path: Path, tmp_path: Path) -> None:
@@ -118,11 +141,10 @@ def test_what_is_unusual_is_told_each_time(path: Path, caplog: pytest.LogCapture
     val.write_text(f"text\tlabel\n{TEXTS[3][0]}\tyes\nnew\tno\n")
     for _ in range(2):
         dataset = prepared(path, val_path=str(val))
-        assert list(dataset.notes) == ["val: 1 of its 2 texts are also in training"]
+        assert list(dataset.notes) == ["val: 1 of 2 texts also in training"]
     path.write_text(path.read_text().replace(f"{held_out}\tyes", f"{held_out}\trare"))
     assert list(prepared(path).notes) == [
-        "val: 1 text left out: all that have the label 'rare', so that none is left to learn it from; add texts that "
-        "have it"
+        "val: 1 text left out: no training text has the label 'rare'; add texts with it"
     ]
     assert len(caplog.records) == 3
 

@@ -61,7 +61,8 @@ def test_other_names_of_columns(tmp_path: Path) -> None:
 
 def test_a_missing_column_is_named_with_those_there_are(tmp_path: Path) -> None:
     assert refusal(tmp_path / "a.tsv", "texts\tlabel\na\tb\n").startswith(
-        "no column 'text'; did you mean 'texts'?; the first line has 'texts', 'label' (data.text_field=NAME"
+        "no column 'text'; did you mean 'texts'?; the first line has 'texts', 'label' "
+        "(choose fields with data.text_field=NAME"
     )
     message = refusal(tmp_path / "a.csv", f"{'long ' * 20},1\n")
     assert "'long long long long long long long lo...', '1'" in message
@@ -80,21 +81,21 @@ def test_a_missing_column_is_named_with_those_there_are(tmp_path: Path) -> None:
         (
             "a.tsv",
             "text\tlabel\na\tb\nc\n",
-            "line 3: 1 column where there should be 2 (text, label), with a tab",
+            "line 3: 1 column instead of 2 (text, label); columns are separated by tabs",
         ),
-        ("a.tsv", "text\tlabel\na\tb\tc\n", "line 2: 3 columns where there should be 2"),
+        ("a.tsv", "text\tlabel\na\tb\tc\n", "line 2: 3 columns instead of 2"),
         (
             "a.csv",
             'text,label\n"a\nb",c\nd,e,f\n',
-            "line 4: 3 columns where there should be 2 (text, label), with a c",
+            "line 4: 3 columns instead of 2 (text, label); columns are separated by commas",
         ),
         (
             "a.csv",
             'text,label\na,b\n"a,b\nc,d\n',
-            "line 3: no CSV: a quotation mark opens here and is never closed",
+            "line 3: not valid CSV: a quotation mark opens here and is never closed",
         ),
         ("a.tsv", b"text\tlabel\na\tb\n\xe9\tb\n", "line 3: not UTF-8 (byte 0xe9 at offset 15"),
-        ("a.tsv", "text\tlabel\na\tb\n  \tb\n", "line 3: 'text' is empty: give it, or take the line out"),
+        ("a.tsv", "text\tlabel\na\tb\n  \tb\n", "line 3: 'text' is empty: fill it in, or remove the line"),
         ("a.tsv", "text\tlabel\na\t\n", "line 2: 'label' is empty"),
         ("a.csv", "", "there are no texts in it"),
         (
@@ -102,17 +103,17 @@ def test_a_missing_column_is_named_with_those_there_are(tmp_path: Path) -> None:
             '{"text": "a", "label": "b"}\n{"text": ',
             "line 2: not JSON (Expecting value, column 10)",
         ),
-        ("a.jsonl", '["a", "b"]', "line 1: no JSON object"),
+        ("a.jsonl", '["a", "b"]', "line 1: not a JSON object"),
         ("a.jsonl", '{"text": ["a"], "label": "b"}', "line 1: field 'text' is not text but [\"a\"]"),
-        ("a.jsonl", '{"text": "a", "label": 0.5}', "line 1: field 'label' is no label but 0.5"),
-        ("a.jsonl", '{"text": "a", "label": null}', "line 1: field 'label' is no label but null"),
+        ("a.jsonl", '{"text": "a", "label": 0.5}', "line 1: field 'label' is not a label but 0.5"),
+        ("a.jsonl", '{"text": "a", "label": null}', "line 1: field 'label' is not a label but null"),
         (
             "a.jsonl",
             '{"text": "a\\ud800", "label": "b"}',
             "line 1: field 'text' has half of a surrogate pair",
         ),
         ("a.txt", "text\tlabel\n", "labelled texts are read from .tsv, .csv, .jsonl, .ndjson, also with .gz"),
-        ("a.tsv.gz", b"\x1f\x8bno gzip", "a damaged gzip file"),
+        ("a.tsv.gz", b"\x1f\x8bno gzip", "damaged gzip file"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_named(
@@ -123,14 +124,14 @@ def test_a_line_that_cannot_be_used_is_named(
 
 def test_a_csv_that_is_none_says_why(tmp_path: Path) -> None:
     message = refusal(tmp_path / "a.csv", 'text,label\n"a\nb",c\n"he said "no"",d\n')
-    assert message.startswith("line 4: no CSV: something follows a closing quotation mark")
+    assert message.startswith("line 4: not valid CSV: text follows a closing quotation mark")
     message = refusal(tmp_path / "b.csv", "text,label\ra,b\rc,d\r")
-    assert message.startswith("line 1: no CSV: a carriage return (\\r) that ends no line")
+    assert message.startswith("line 1: not valid CSV: a carriage return (\\r) without a newline")
 
 
 def test_a_header_beside_given_columns_is_no_text(tmp_path: Path) -> None:
     message = refusal(tmp_path / "a.tsv", "text\tlabel\na\tb\n", columns=("text", "label"))
-    assert message == "line 1: names the columns, as data.columns does too: take data.columns out"
+    assert message == "line 1: a header that names the columns of data.columns: remove data.columns"
     assert len(read(tmp_path / "b.tsv", "a\tb\ntext\tlabel\n", columns=("text", "label"))) == 2
 
 

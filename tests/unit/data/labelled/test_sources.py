@@ -88,8 +88,8 @@ def test_a_label_unseen_in_training_is_named_with_its_line(tmp_path: Path) -> No
     path = write(tmp_path / "train.tsv", ("one", "b"), ("two", "a"))
     test = write(tmp_path / "test.tsv", ("four", "b"), ("five", "c"))
     assert refusal(LabelledData(path=path, val_fraction=0, test_path=test)) == (
-        f"{test}, line 3: the label 'c' is unseen in training, which has 'a', 'b': correct it, or add training texts "
-        "that have it"
+        f"{test}, line 3: the label 'c' is not in training, which has 'a', 'b': correct it, or add training texts "
+        "with it"
     )
 
 
@@ -106,7 +106,7 @@ def test_given_labels_keep_their_order_and_are_all_there_are(tmp_path: Path) -> 
     given = LabelledData(path=path, val_fraction=0, labels=("c", "b", "a"))
     assert open_labelled(given).labels == ("c", "b", "a")
     line = refusal(given.replace(labels=("a", "c")))
-    assert f"{path}, line 2: the label 'b' is unseen in training, which has 'a', 'c'" in line
+    assert f"{path}, line 2: the label 'b' is not in training, which has 'a', 'c'" in line
 
 
 def test_one_label_is_no_classification(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_labels_and_texts_the_wrong_way_round_are_noticed(tmp_path: Path) -> Non
     assert all("split would be empty" in message or "data.label_field" in message for message in messages)
     path = write(tmp_path / "b.tsv", *((f"text {i}", f"label {i}") for i in range(40)))
     message = refusal(LabelledData(path=path))
-    assert "no label has texts both for training and to hold out" in message
+    assert "no label has both training and held-out texts" in message
     assert "data.label_field" in message
-    assert "another data.val_fraction than 0.1 (0 holds none out)" in message
+    assert "change data.val_fraction=0.1 (0 holds none out)" in message
 
 
 def test_a_missing_file_is_named_with_the_nearest(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_the_sha256_changes_with_texts_labels_and_splits(tmp_path: Path) -> None
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     assert "did you mean 'languages'?" in refusal(LabelledData(name="language"))
-    assert "there is languages, sst2, agnews, trec" in refusal(LabelledData(name="imdb"))
+    assert "choose from languages, sst2, agnews, trec" in refusal(LabelledData(name="imdb"))
 
 
 def test_names_in_languages_have_one_right_answer() -> None:

@@ -168,7 +168,7 @@ def test_a_text_that_has_become_shorter_is_told(tmp_path: Path) -> None:
     config = TextData(path=str(path))
     dataset = prepare(config, ByteTokenizerSpec(), tmp_path / "cache")
     path.write_text("abc")
-    with pytest.raises(DataError, match="is shorter than when it was prepared"):
+    with pytest.raises(DataError, match=": shorter than when it was prepared; restore the original"):
         find_windows(config, dataset, [(100, 120)])
 
 

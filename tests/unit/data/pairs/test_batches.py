@@ -194,7 +194,7 @@ def test_an_epoch_is_counted(many: PairSplit) -> None:
 def test_a_tokenizer_without_what_translating_needs_is_refused(specials: tuple[str, ...]) -> None:
     tokenizer: Tokenizer = CharTokenizerSpec().train(["a"], specials=specials)
     [absent] = {"<pad>", "<bos>", "<eos>"} - set(specials)
-    with pytest.raises(TokenizerError, match=f"has no {absent}, and translating needs"):
+    with pytest.raises(TokenizerError, match=f"has no {absent}, but translation needs"):
         PairBatches(split_of([(1, 1)]), tokenizer, 100, seed=0)
 
 

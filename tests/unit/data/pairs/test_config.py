@@ -69,8 +69,11 @@ def test_held_out_shares_are_the_decimals_that_were_written() -> None:
         ({"source": "x"}, "source='x' needs target too"),
         ({"path": "x", "val_target": "y"}, "val_target='y' needs val_source too"),
         ({"path": "x", "val_path": "y", "val_source": "s", "val_target": "t"}, "are both set"),
-        ({"val_path": "y"}, "val_path and val_source go with pairs of your own"),
-        ({"path": "x", "size": 100}, "size=100 is the number of pairs that name='dates' makes"),
+        ({"val_path": "y"}, "val_path and val_source are for your own pairs"),
+        (
+            {"path": "x", "size": 100},
+            "size=100 has no effect: it is the number of pairs that name='dates' makes",
+        ),
         ({"name": "multi30k", "size": 100}, "size=100"),
         ({"name": "multi30k", "val_fraction": 0.1}, "val_fraction=0.1 has no effect: .* multi30k's own"),
         ({"name": "multi30k", "test_fraction": 0.1}, "test_fraction=0.1 has no effect"),

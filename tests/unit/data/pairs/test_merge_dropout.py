@@ -71,7 +71,7 @@ def test_what_would_be_too_long_is_read_with_every_merge(dataset: PairDataset) -
 def test_a_tokenizer_without_merges_is_refused(dataset: PairDataset) -> None:
     letters = CharTokenizerSpec().train(["abc"], specials=("<pad>", "<bos>", "<eos>"))
 
-    with pytest.raises(TokenizerError, match=r"bpe_dropout leaves out merges .* this one is char"):
+    with pytest.raises(TokenizerError, match=r"bpe_dropout needs the merges of a BPE .* this one is char"):
         ReadAnew(dataset.splits["train"], letters, 0.1, 1, ROOM)
 
 

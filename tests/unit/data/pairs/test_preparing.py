@@ -168,7 +168,7 @@ def test_what_a_val_file_shares_with_training_is_told_and_kept(
     dataset = work.prepare()
     assert len(dataset.splits["val"]) == 3
     assert dataset.manifest["splits"]["val"]["n_also_in_train"] == 2
-    told = ["val: of 2 of its 3 pairs the source or the translation is also in training"]
+    told = ["val: 2 of 3 pairs with a source or translation that is also in training"]
     assert list(dataset.notes) == [record.message for record in caplog.records] == told
     caplog.clear()
     work.prepare()
@@ -181,7 +181,7 @@ def test_training_pairs_with_a_held_out_translation_are_told(work: Workplace) ->
     dataset = prepare_pairs(config, CHAR, cache_dir=work.cache)
     n_left_out = 400 - sum(map(len, dataset.splits.values()))
     assert n_left_out > 20
-    assert list(dataset.notes) == [f"train: {n_left_out} pairs left out: their translation is also held out"]
+    assert list(dataset.notes) == [f"train: {n_left_out} pairs left out: same translation as a held-out pair"]
 
 
 def test_no_test_pair_is_left_out(work: Workplace) -> None:
@@ -202,7 +202,7 @@ def test_a_side_longer_than_the_positions_is_refused_with_its_line(work: Workpla
     with pytest.raises(DataError) as caught:
         work.prepare(max_tokens=21)
     assert str(caught.value) == (
-        f"{work.source} and {work.target}, line 3: the source has 21 tokens and one for its end, and "
+        f"{work.source} and {work.target}, line 3: the source has 21 tokens and an end token, but "
         "model.max_seq_len=21: set model.max_seq_len=22 or more, or leave such pairs out with data.max_length=20"
     )
     assert work.prepare(max_tokens=21, max_length=20)
@@ -234,7 +234,7 @@ def test_damaged_arrays_are_said_and_made_again(
     assert again.splits["val"].target(0).tolist() == again.tokenizer.encode("www").tolist()
     [record] = caplog.records
     assert name in record.message
-    assert "prepared again" in record.message
+    assert "preparing the pairs again" in record.message
 
 
 def test_changed_arrays_are_found_by_a_check(work: Workplace, caplog: pytest.LogCaptureFixture) -> None:
@@ -253,7 +253,7 @@ def test_changed_arrays_are_found_by_a_check(work: Workplace, caplog: pytest.Log
 def test_nothing_is_unpickled(work: Workplace) -> None:
     folder = work.prepare().folder
     np.save(folder / "val-lines.npy", np.array([print], dtype=object), allow_pickle=True)
-    with pytest.raises(ShardError, match=r"val-lines.npy: no array of prepared pairs .*Python objects"):
+    with pytest.raises(ShardError, match=r"val-lines.npy: not an array of prepared pairs .*Python objects"):
         open_pair_splits(folder, json.loads((folder / "manifest.json").read_text()), lambda split, line: "")
 
 
@@ -273,14 +273,14 @@ def test_a_damaged_tokenizer_is_said_and_trained_again(
     [path] = (work.cache / "tokenizers").iterdir()
     path.write_text("{}")
     assert work.prepare().tokenizer.fingerprint() == first.tokenizer.fingerprint()
-    assert "trained again" in caplog.text
+    assert "training the tokenizer again" in caplog.text
 
 
 def test_a_tokenizer_that_lacks_a_character_or_a_special_token_is_refused(work: Workplace) -> None:
     specials = ("<pad>", "<bos>", "<eos>")
     with pytest.raises(TokenizerError, match=r"a.en and .*b.fr, line 1: ' '"):
         work.prepare(CHAR.train(["uncha"], specials=specials))
-    with pytest.raises(TokenizerError, match="the tokenizer has no <pad>, and translating needs"):
+    with pytest.raises(TokenizerError, match="the tokenizer has no <pad>, but translation needs"):
         work.prepare(CharTokenizerSpec(bos=True, eos=True).train(SOURCES))
     assert work.left() == []
 
@@ -330,7 +330,7 @@ def test_progress_is_told(work: Workplace) -> None:
     prepare_pairs(config, CHAR, cache_dir=work.cache, progress=lambda doing, done, total: told.append(doing))
     assert list(dict.fromkeys(told)) == [
         "reading",
-        "training the tokeniser",
+        "training the tokenizer",
         "encoding train",
         "encoding val",
     ]
@@ -367,4 +367,4 @@ def test_where_the_contents_of_pairs_are_not_compared_one_line_says_so(
     assert not caplog.records
     work.prepare()
     [record] = caplog.records
-    assert "taken as last prepared" in record.message
+    assert "assumed unchanged" in record.message

@@ -92,10 +92,10 @@ def test_pairs_that_share_a_translation_are_not_on_both_sides(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("source", "target", "expected"),
     [
-        ("1\n2\n3\n", "I\nII\n", r"a.en has 3 lines and .*b.fr has 2: line n of the one must translate"),
-        ("1\n", "I\nII\n", r"a.en has 1 lines and .*b.fr has 2"),
-        ("1\n2\n", "", r"b.fr is an empty side"),
-        ("\n \n", "I\nII\n", r"a.en is an empty side"),
+        ("1\n2\n3\n", "I\nII\n", r"a.en has 3 lines and .*b.fr has 2: line n of one must translate"),
+        ("1\n", "I\nII\n", r"a.en has 1 line and .*b.fr has 2"),
+        ("1\n2\n", "", r"b.fr: there is no text in it, and a pair needs both sides"),
+        ("\n \n", "I\nII\n", r"a.en: there is no text in it, and a pair needs both sides"),
         (
             "1\n2\n3\n",
             "I\n\n\t\n",
@@ -103,7 +103,7 @@ def test_pairs_that_share_a_translation_are_not_on_both_sides(tmp_path: Path) ->
         ),
         ("1\n \n", "I\nII\n", r"a.en, line 2: an empty line, and"),
         (b"1\n2\xff\n", "I\nII\n", r"a.en, line 2: not UTF-8 \(byte 0xff at offset 3"),
-        ("1\n", b"\x1f\x8b oh", r"b.fr: a damaged gzip file"),
+        ("1\n", b"\x1f\x8b oh", r"b.fr: damaged gzip file"),
         ("1\n", "I\0\n", r"b.fr: looks binary"),
     ],
 )
@@ -118,8 +118,8 @@ def test_files_that_make_no_pairs_are_refused(
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("a\tb\nc\n", r"p.tsv, line 2: a line is source<TAB>target, with one tab; this has none"),
-        ("a\tb\tCC-BY\n", r"p.tsv, line 1: .*; this has 2; cut -f1,2 p.tsv keeps the first two columns"),
+        ("a\tb\nc\n", r"p.tsv, line 2: a line must be source<TAB>target, with one tab; this one has none"),
+        ("a\tb\tCC-BY\n", r"p.tsv, line 1: .*; this one has 2; cut -f1,2 p.tsv keeps the first two columns"),
         ("a\tb\nc\t \n", r"p.tsv, line 2: the target is empty"),
         ("\tb\n", r"p.tsv, line 1: the source is empty"),
         ("a\tb\n\n", r"p.tsv, line 2: .*none"),
@@ -138,7 +138,7 @@ def test_a_file_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> N
         DataError, match=r"data.source=.*train.ne: there is no such file; did you mean 'train.en'\?"
     ):
         pairs_of(source=tmp_path / "train.ne", target=tmp_path / "train.en")
-    with pytest.raises(DataError, match=r"data.val_path=.* is a folder: give the file in it"):
+    with pytest.raises(DataError, match=r"data.val_path=.* is a folder: give a file in it"):
         pairs_of(path=tmp_path / "train.en", val_path=tmp_path)
 
 
@@ -156,7 +156,7 @@ def test_a_place_names_the_file_of_the_split_and_the_line(tmp_path: Path) -> Non
         ({"name": "multi31k"}, "no such built-in pairs; did you mean 'multi30k'"),
         (
             {"languages": "fr-em"},
-            "data.languages=fr-em: 'dates' has no language 'em'; there is am, ar, .*uk, vi",
+            "data.languages=fr-em: 'dates' has no language 'em'; choose from am, ar, .*uk, vi",
         ),
         ({"languages": "fr-fr"}, "give two languages"),
         ({"name": "multi30k", "languages": "en-es"}, "multi30k has en, de, fr"),

@@ -68,7 +68,7 @@ def test_a_text_shorter_than_the_context_is_refused(order) -> None:
     with pytest.raises(DataError) as caught:
         Batches(counting(7), order, batch_size=2, seq_len=7, seed=0)
     assert str(caught.value) == (
-        "the train split has 7 tokens, and model.max_seq_len=7 needs 8 (the last is a target only): "
+        "the train split has 7 tokens, but model.max_seq_len=7 needs 8 (the last is a target only): "
         "set model.max_seq_len=6 or less, or give a longer text"
     )
     with pytest.raises(DataError, match=r"target only\): give a longer text"):

@@ -59,5 +59,5 @@ def test_what_the_chain_never_writes_costs_infinitely_much() -> None:
 
 
 def test_a_text_must_be_longer_than_the_order() -> None:
-    with pytest.raises(DataError, match="order 3 is counted in a text of 4 characters or more"):
+    with pytest.raises(DataError, match="order 3 needs a text of at least 4 characters"):
         MarkovChain.of("abc", 3, n_symbols=3)

@@ -208,7 +208,7 @@ def test_where_contents_are_not_compared_one_line_says_so(
     rewritten_unseen(work.path, TEXT.replace("thin", "THIN").encode())
     assert text_of(work.prepare(), "train") == TEXT[:40]
     [record] = caplog.records
-    assert record.message.startswith(f"{work.path}: taken as last prepared, because sizes and times")
+    assert record.message.startswith(f"{work.path}: assumed unchanged: sizes and modification times")
     work.path.touch()
     assert "THIN" in text_of(work.prepare(CHAR), "train")
 
@@ -237,7 +237,7 @@ def test_a_split_with_nothing_to_predict_is_refused_at_once(
     name = "test" if "test_fraction" in settings else "val"
     with pytest.raises(DataError) as caught:
         work.prepare(spec, **settings)
-    assert str(caught.value).startswith(f"{work.path}: the {name} split has {n_tokens} and needs 2")
+    assert str(caught.value).startswith(f"{work.path}: the {name} split has {n_tokens} but needs 2")
     assert f"data.{name}_fraction" in str(caught.value)
     assert not [file for file in work.left() if file.startswith("prepared")]
 
@@ -262,7 +262,7 @@ def test_damaged_tokens_are_said_and_made_again(
     assert text_of(again, "val") == TEXT[40:]
     [record] = caplog.records
     assert name in record.message
-    assert "prepared again" in record.message
+    assert "preparing the text again" in record.message
     assert not [file for file in work.left() if "unfinished" in file]
 
 
@@ -285,7 +285,7 @@ def test_a_damaged_tokenizer_is_said_and_trained_again(
     [path] = (work.cache / "tokenizers").iterdir()
     path.write_text("{}")
     assert work.prepare().tokenizer.fingerprint() == first.tokenizer.fingerprint()
-    assert "trained again" in caplog.text
+    assert "training the tokenizer again" in caplog.text
 
 
 def test_a_tokenizer_that_lacks_a_character_is_refused(work: Workplace) -> None:
@@ -447,7 +447,7 @@ def test_progress_is_told_to_the_end(work: Workplace) -> None:
         work.cache,
         progress=lambda doing, done, total: told.update({doing: (done, total)}),
     )
-    assert told == {"reading": (50, None), "training the tokeniser": (50, 50), "encoding": (50, 50)}
+    assert told == {"reading": (50, None), "training the tokenizer": (50, 50), "encoding": (50, 50)}
 
 
 def test_the_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

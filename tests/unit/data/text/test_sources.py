@@ -104,7 +104,7 @@ def test_a_missing_file_is_named_with_the_nearest(tmp_path: Path) -> None:
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
-    assert "a.txt is empty: give a file that holds text" in refusal(TextData(path=str(tmp_path / "a.txt")))
+    assert "a.txt is empty: give a file with text" in refusal(TextData(path=str(tmp_path / "a.txt")))
 
 
 def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert "is no regular file" in refusal(TextData(path=str(tmp_path / "pipe")))
+    assert "is not a regular file" in refusal(TextData(path=str(tmp_path / "pipe")))
 
 
 def test_a_path_that_leads_through_a_file_is_refused(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_path_that_leads_through_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     assert "did you mean 'shakespeare'?" in refusal(TextData(name="shakespere"))
-    assert "there is pydoc, shakespeare" in refusal(TextData(name="wikipedia"))
+    assert "choose from pydoc, shakespeare" in refusal(TextData(name="wikipedia"))
 
 
 def test_identity_changes_with_what_is_read(tmp_path: Path) -> None:
