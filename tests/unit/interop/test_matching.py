@@ -223,7 +223,7 @@ def test_all_settings_that_differ_from_the_nearest_are_named() -> None:
 
 
 def test_sizes_that_no_architecture_can_have_are_told() -> None:
-    with pytest.raises(ConfigError, match=r"no architecture of these sizes: .*a classifier"):
+    with pytest.raises(ConfigError, match=r"no architecture of these sizes: .*a clearformer classifier"):
         match_architecture(config(family="encoder", **POST, embedding_norm=True, n_classes=1))
 
 

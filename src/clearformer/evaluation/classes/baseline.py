@@ -12,7 +12,7 @@ import numpy as np
 from clearformer.errors import needs_extra
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
 
-SETTINGS = "TF-IDF of words, signs and pairs of them (1 + log count), logistic regression (C=10)"
+SETTINGS = "TF-IDF of words, symbols and pairs of them (1 + log count), logistic regression (C=10)"
 C = 10.0
 MAX_ITERATIONS = 1000
 TOKEN = r"(?u)\w+|[^\w\s]"  # also words of one letter and signs, so that no text is without any
