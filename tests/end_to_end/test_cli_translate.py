@@ -278,7 +278,7 @@ def test_drafts_change_no_text_on_the_command_line(says: Says) -> None:
 
 def test_drafts_and_a_compiled_step_exclude_each_other(fails: Fails) -> None:
     line = fails("generate", "text", "--prompt", "abc", "--lookup", "4", "--compile")
-    assert "--lookup: drafts are read by a step that is not compiled; leave out drafts, or compiling" in line
+    assert "--lookup: a compiled step cannot read drafts; omit lookup or compiling" in line
 
 
 def test_int8_weights_of_a_run_without_data_say_that_their_cost_is_unknown(says: Says) -> None:

@@ -271,7 +271,7 @@ def test_a_text_is_cut_into_tokens(tmp_path: Path) -> None:
         (("ab", "bpee"), ConfigError, r"tokenizer\.kind is one of .*did you mean 'bpe'"),
         (("ab", "no.json"), TokenizerError, "no.json"),
         (([97], "byte"), UserError, "ids are tokens already"),
-        ((3.5, "byte"), UserError, "a text is a string or the ids of its tokens; got 3.5"),
+        ((3.5, "byte"), UserError, "a text must be a string or token ids; got 3.5"),
     ],
 )
 def test_what_cannot_be_cut_is_told(arguments: Any, error: type[Exception], line: str) -> None:
@@ -300,7 +300,7 @@ def test_tokens_arrays_and_strings_are_texts() -> None:
     assert len(run.generate(np.stack([ids, ids]), max_new_tokens=2)) == 2
     with pytest.raises(TokenizerError, match="the id 999 is outside this tokenizer's vocabulary"):
         run.generate([999])
-    with pytest.raises(UserError, match="a text is a string or the ids"):
+    with pytest.raises(UserError, match="a text must be a string or token ids"):
         run.generate([1.5])  # type: ignore[list-item]
 
 

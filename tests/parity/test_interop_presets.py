@@ -57,11 +57,11 @@ FIT = {
     " model.attention.qkv_bias=false model.attention.output_bias=false": "T5",
 }
 FIT_NOTHING = {
-    "lecture": "model.attention.output=false does not fit: the nearest architecture that transformers has is GPT-2, "
-    "which has true there, and model.position.kind=learned instead of none, and model.norm.kind=layernorm instead of "
+    "lecture": "model.attention.output=false does not fit: the nearest architecture in transformers, GPT-2, "
+    "has true there, and model.position.kind=learned instead of none, and model.norm.kind=layernorm instead of "
     "none",
-    "multi30k": "model.attention.qk_norm.kind=rmsnorm does not fit: the nearest architecture that transformers has is "
-    "T5, which has none there, and model.position.kind=relative instead of rope",
+    "multi30k": "model.attention.qk_norm.kind=rmsnorm does not fit: the nearest architecture in transformers, "
+    "T5, has none there, and model.position.kind=relative instead of rope",
 }
 STD = {
     "T5": 0.2,

@@ -85,7 +85,7 @@ def test_linear_attention_s_scores_are_not_to_be_had_of_positions_that_nobody_lo
     cache = model.new_cache()
     model(tokens[:, :4], cache=cache)
     with pytest.raises(
-        UserError, match=r"has kept 4 earlier positions as sums alone.*from the first token on"
+        UserError, match=r"keeps the 4 earlier positions only as sums.*from the first token on"
     ):
         model.run_with_cache(tokens[:, 4:], None, cache, names="blocks.0.attn.hook_pattern")
 

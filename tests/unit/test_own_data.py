@@ -250,7 +250,7 @@ def test_pieces_that_leave_something_out_are_refused() -> None:
         def pieces(self, text: str) -> Iterable[str]:
             return text.split()
 
-    with pytest.raises(TokenizerError, match="of kind leaves have 2 characters, and the text has 3"):
+    with pytest.raises(TokenizerError, match="of kind leaves have 2 characters, but the text has 3"):
         Leaves(["a", "b"]).encode("a b")
 
 

@@ -234,7 +234,7 @@ def test_half_of_two_files_is_refused() -> None:
         ("translate train.sample_tokens=3", r"train\.sample_tokens: only a language model .*leave it out"),
         ("classify train.sample_prompt=a", r"train\.sample_prompt: only a language model .*leave it out"),
         ("classify train.grad_accum_steps=3", r"train\.grad_accum_steps: 3 parts do not divide train\.batch_size=64"),
-        ("quick model.n_classes=3", r"model\.n_classes: only an encoder has it, and model\.family is decoder"),
+        ("quick model.n_classes=3", r"model\.n_classes: only an encoder has this setting; model\.family is decoder"),
         ("quick train.objective.batch_tokens=9", r"unknown key 'train\.objective\.batch_tokens'"),
     ],
     ids=lambda value: value if " " in value and "\\" not in value else "",

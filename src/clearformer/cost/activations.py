@@ -21,8 +21,8 @@ def analytic_activations(config: ModelConfig, batch_size: int, seq_len: int) -> 
     """
     if config.family != "decoder" or config.parallel or isinstance(config.position, Relative):
         raise ConfigError(
-            "model.family: activations are known by formula for decoders without relative positions or parallel "
-            "sub-layers; plan counts them"
+            "model.family: there is a formula for activations only for decoders without relative positions or "
+            "parallel sub-layers; plan counts them"
         )
     head = head_matrix(config)
     floats_per_token = {

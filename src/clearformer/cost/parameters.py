@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from clearformer.cost.slots import Matrix, matrices, norm_parameters, position_parameters
-from clearformer.errors import ConfigError
+from clearformer.errors import ConfigError, UserError
 from clearformer.model.config import ModelConfig
 from clearformer.model.norms import Norm
 
@@ -46,9 +46,7 @@ def embedding_size(config: ModelConfig) -> int:
         ConfigError: the vocabulary's size is not set.
     """
     if config.vocab_size is None:
-        raise ConfigError(
-            "model.vocab_size is not set; what a model costs depends on the number of its tokens"
-        )
+        raise ConfigError("model.vocab_size is not set; a model's cost depends on the size of its vocabulary")
     return config.vocab_size * config.d_model
 
 
@@ -146,11 +144,21 @@ COMPONENT_OF = {
     "pooler": "head",
     "classifier": "head",
 }
-"""The component of a parameter, by the first of these names in its path."""
+"""The component of a parameter that is not a norm's, by the first of these names in its path."""
+
+NORMS = frozenset(
+    [f"{stack}{norm}" for stack in ("", "encoder_", "decoder_") for norm in ("ln_embed", "ln_final")]
+    + ["ln1", "ln2", "ln_cross", "q_norm", "k_norm", "ln"]
+)
+"""The names of norms in a path, which a norm of the user's own has too."""
 
 
 def measured_parameters(model: nn.Module) -> dict[str, int]:
-    """Count the parameters of a built model by component (on any device, the meta device too)."""
+    """Count the parameters of a built model by component (on any device, the meta device too).
+
+    Raises:
+        UserError: a parameter is in none of the parts that a model of this package has.
+    """
     counted = dict.fromkeys(COMPONENTS, 0)
     for path, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
@@ -159,6 +167,12 @@ def measured_parameters(model: nn.Module) -> dict[str, int]:
 
 
 def _component(path: str, module: nn.Module) -> str:
-    if isinstance(module, nn.LayerNorm | nn.RMSNorm):
+    names = path.split(".")
+    if isinstance(module, nn.LayerNorm | nn.RMSNorm) or not NORMS.isdisjoint(names):
         return "norms"
-    return next(COMPONENT_OF[name] for name in path.split(".") if name in COMPONENT_OF)
+    for name in names:
+        if name in COMPONENT_OF:
+            return COMPONENT_OF[name]
+    raise UserError(
+        f"{path}: a parameter of no known component; put it into one of {', '.join(COMPONENT_OF)}"
+    )

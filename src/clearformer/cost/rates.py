@@ -82,7 +82,7 @@ def named_rate(name: str, dtype: str) -> Rate:
     if name not in DEVICES:
         known = ", ".join(DEVICES)
         raise ConfigError(
-            f"device: no rate is known for {name!r}; take measure (this machine) or one of {known}"
+            f"device: no rate is known for {name!r}; use measure (this machine) or one of {known}"
         )
     peak = DEVICES[name].peak
     if dtype == "auto":

@@ -70,9 +70,7 @@ class NoFormulaError(ConfigError):
 def no_formula(question: str, spec: Any) -> NoReturn:
     """Raise NoFormulaError for a kind."""
     kind = getattr(spec, "kind", spec)
-    raise NoFormulaError(
-        f"{question} of {kind!r} is not known by formula: add an answer in clearformer.cost.slots"
-    )
+    raise NoFormulaError(f"there is no formula for {question} of {kind!r}: add one in clearformer.cost.slots")
 
 
 def if_known(formula: Callable[..., Known], *arguments: Any) -> Known | None:
@@ -271,7 +269,7 @@ def _(spec: Shared, config: ModelConfig, seq_len: int) -> int:
 def _(spec: MultiHead, config: ModelConfig, seq_len: int) -> int:
     if spec.window is not None and spec.window < seq_len:
         raise ConfigError(
-            "model.attention.window: the activations of a window within the text are counted, not known by formula"
+            "model.attention.window: activations of a window within the text have no formula; plan counts them"
         )
     n_heads, d_head = spec.heads(config.d_model)
     n_keys_and_values = (2 if spec.value else 1) * spec.n_key_value_heads
@@ -281,7 +279,7 @@ def _(spec: MultiHead, config: ModelConfig, seq_len: int) -> int:
 @attention_floats.register
 def _(spec: Linear, config: ModelConfig, seq_len: int) -> int:
     raise ConfigError(
-        "model.attention.kind: linear attention's activations are counted, not known by formula"
+        "model.attention.kind: linear attention's activations have no formula; plan counts them"
     )
 
 

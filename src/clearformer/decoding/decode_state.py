@@ -180,10 +180,10 @@ def read_sources(model: GenerativeModel, sources: Sequence[Sequence[int]] | None
     """
     if isinstance(model, Decoder):
         if sources is not None:
-            raise UserError("a decoder reads no sources: give prompts alone")
+            raise UserError("a decoder takes no sources: give only prompts")
         return None
     if sources is None:
-        raise UserError("an encoder-decoder writes of a source: give one for each text")
+        raise UserError("an encoder-decoder needs a source: give one for each text")
     return model.encode(*left_padded(sources, device_of(model)))
 
 

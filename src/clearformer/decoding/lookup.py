@@ -94,10 +94,8 @@ def check_lookup(lookup: int, use_cache: bool = True, compiled: bool = False) ->
     """Raise UserError where `lookup` is out of range or conflicts with other settings."""
     check_whole("lookup", lookup)
     if not 0 <= lookup <= MOST_LOOKED_UP:
-        raise UserError(f"lookup: tokens of a draft, from 0 (no drafts) to {MOST_LOOKED_UP:,}; got {lookup}")
+        raise UserError(f"lookup: tokens in a draft, from 0 (no drafts) to {MOST_LOOKED_UP:,}; got {lookup}")
     if lookup and not use_cache:
-        raise UserError("lookup: drafts are read into the cache; leave out drafts, or use_cache=False")
+        raise UserError("lookup: drafts need the cache; omit lookup or use_cache=False")
     if lookup and compiled:
-        raise UserError(
-            "lookup: drafts are read by a step that is not compiled; leave out drafts, or compiling"
-        )
+        raise UserError("lookup: a compiled step cannot read drafts; omit lookup or compiling")

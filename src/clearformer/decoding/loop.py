@@ -28,7 +28,7 @@ from clearformer.decoding.lookup import Lookup, check_lookup
 from clearformer.decoding.samplers import Sampling, draw
 from clearformer.errors import NonFiniteError, UserError
 
-NOT_FINITE = "the model's scores are not finite numbers; use a checkpoint from before they were not"
+NOT_FINITE = "the model's logits are not finite numbers; use an earlier checkpoint"
 
 MOST_NEW_TOKENS = 2**31 - 1
 
@@ -246,4 +246,4 @@ def check_prompts(prompts: Sequence[Sequence[int] | np.ndarray], max_new_tokens:
         raise UserError(f"max_new_tokens: from 1 to {MOST_NEW_TOKENS:,}; got {max_new_tokens}")
     for i, prompt in enumerate(prompts):
         if len(prompt) == 0:
-            raise UserError(f"prompt {i} is empty: a model continues at least one token, such as <bos>")
+            raise UserError(f"prompt {i} is empty: give at least one token, such as <bos>")

@@ -47,8 +47,8 @@ class Sampling(Spec):
     def _can_divide(cls, temperature: float) -> float:
         if 0 < temperature < LOWEST_TEMPERATURE:
             raise ConfigError(
-                f"temperature takes 0 (greedy) or a number from {LOWEST_TEMPERATURE:g} on; got "
-                f" {temperature:g}"
+                f"temperature takes 0 (greedy) or a number of at least {LOWEST_TEMPERATURE:g}; got "
+                f"{temperature:g}"
             )
         return temperature
 
@@ -188,7 +188,7 @@ def random_stream(seed: int, row: int) -> np.random.Generator:
     """
     check_whole("seed", seed)
     if seed < 0:
-        raise UserError(f"seed: a whole number from 0 on; got {seed}")
+        raise UserError(f"seed: a whole number of at least 0; got {seed}")
     return np.random.default_rng([seed, row])
 
 

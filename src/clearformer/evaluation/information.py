@@ -71,7 +71,7 @@ def _pair(p: ArrayLike, q: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     p, q = _distribution(p, "P"), _distribution(q, "Q")
     if len(p) != len(q):
         raise UserError(
-            f"P has {len(p)} outcomes and Q has {len(q)}: give probabilities of the same outcomes"
+            f"P has {len(p)} outcomes, but Q has {len(q)}: give probabilities of the same outcomes"
         )
     return p, q
 
@@ -81,7 +81,7 @@ def _distribution(values: ArrayLike, name: str, n_dims: int = 1) -> np.ndarray:
     if p.ndim != n_dims:
         raise UserError(f"{name} has {p.ndim} dimensions; give an array of {n_dims}")
     if not (p >= 0).all():
-        raise UserError(f"{name} holds {p[~(p >= 0)][0]:g}, which is no probability: none may be below 0")
+        raise UserError(f"{name} holds {p[~(p >= 0)][0]:g}, which is not a probability: none may be below 0")
     if not abs(p.sum() - 1) <= SUM_TOLERANCE:
         raise UserError(f"{name} sums to {p.sum():g}; probabilities sum to 1: divide them by their sum")
     return p

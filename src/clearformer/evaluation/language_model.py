@@ -175,7 +175,7 @@ def evaluate_whole_and_part(
 def _check_has_predictions(split: Split) -> None:
     if len(split) < 2:
         raise DataError(
-            f"the {split.name} split has {len(split)} token{'s' * (len(split) != 1)}, and a prediction needs two: "
+            f"the {split.name} split has {len(split)} token{'s' * (len(split) != 1)}, but a prediction needs two: "
             f"give a longer text"
         )
 
@@ -267,7 +267,7 @@ def _batches(
             tokens = split.windows(windows.starts[i : i + n_rows], windows.length + 1)
             if tokens.max() >= vocab_size:
                 raise DataError(
-                    f"the {split.name} split holds token {tokens.max()} and the model knows {vocab_size}: "
+                    f"the {split.name} split has token id {tokens.max()}, but the model's vocabulary is {vocab_size}: "
                     f"prepare the text with the model's own tokenizer"
                 )
             yield np.ascontiguousarray(tokens[:, :-1]), np.ascontiguousarray(tokens[:, -windows.n_counted :])
@@ -354,12 +354,12 @@ def _context_and_stride(model: Decoder, context: int | None, stride: int | None)
     context = limit if context is None else context
     check_whole("context", context)
     if not 1 <= context <= limit:
-        raise UserError(f"context: from 1 to {limit}, which is all that the model reads; got {context}")
+        raise UserError(f"context: from 1 to {limit}, the most that the model reads; got {context}")
     stride = default_stride(context) if stride is None else stride
     check_whole("stride", stride)
     if not 1 <= stride <= context:
         raise UserError(
-            f"stride: from 1 to the context of {context}, or tokens would be left out; got {stride}"
+            f"stride: from 1 to the context of {context}, or tokens would be skipped; got {stride}"
         )
     return context, stride
 

@@ -70,7 +70,7 @@ def evaluate_pairs(
         DataError: the split has no pairs.
     """
     if not len(split):
-        raise DataError(f"the {split.name} split has no pairs to measure a model on")
+        raise DataError(f"the {split.name} split has no pairs to evaluate a model on")
     device = model.embed.weight.device
     sums = TokenLossMeter()
     with evaluating(model), torch.inference_mode(), autocast(device, dtype):

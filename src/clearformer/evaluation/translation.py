@@ -198,7 +198,7 @@ def check_equal_lengths(n: int, n_references: int, what: str) -> None:
     """
     if n != n_references:
         raise UserError(
-            f"{n:,} {what} and {n_references:,} references: line n of the one goes with line n of the other"
+            f"{n:,} {what} and {n_references:,} references: line n of one must belong to line n of the other"
         )
     if n == 0:
         raise UserError(f"there are no {what} to compare with references")

@@ -48,12 +48,12 @@ class ActivationCache(dict[str, Tensor]):
             return inside[f"attn.{short}"]
         if len(named_so) > 1:
             raise UnknownActivationError(
-                f"layer {layer} has several {short!r}: say which of {', '.join(named_so)}"
+                f"layer {layer} has several {short!r}: name one of {', '.join(named_so)}"
             )
         if not named_so:
             last_parts = [each.rpartition(".")[2] for each in inside]
             hint = did_you_mean(short, [*inside, *last_parts]) or f"; there are {', '.join(inside)}"
-            raise UnknownActivationError(f"no activation {shown(short)} was kept of layer {layer}{hint}")
+            raise UnknownActivationError(f"no activation {shown(short)} was kept for layer {layer}{hint}")
         return inside[named_so[0]]
 
     def _blocks(self, stack: str | None) -> str:
@@ -63,9 +63,7 @@ class ActivationCache(dict[str, Tensor]):
             return "decoder_blocks" if "decoder_blocks" in known else next(iter(known), "blocks")
         if f"{stack}_blocks" not in known:
             stacks = [each.removesuffix("_blocks") for each in known if each != "blocks"]
-            there_are = (
-                f"there are {' and '.join(stacks)}" if stacks else "this model has but one; leave it out"
-            )
+            there_are = f"there are {' and '.join(stacks)}" if stacks else "this model has only one; omit it"
             raise UnknownActivationError(f"no layers of a stack {shown(stack)} were kept: {there_are}")
         return f"{stack}_blocks"
 
@@ -74,14 +72,16 @@ class ActivationCache(dict[str, Tensor]):
         n = max(layers, default=-1) + 1
         number = layer + n if isinstance(layer, int) and layer < 0 else layer
         if number not in layers:
-            kept = f"those of {_listed(layers)} were" if layers else "no layer's were"
-            raise UnknownActivationError(f"no activations of layer {shown(layer)} were kept; {kept}")
+            kept = _listed(layers) if layers else "none"
+            raise UnknownActivationError(
+                f"no activations of layer {shown(layer)} were kept; kept layers: {kept}"
+            )
         return number
 
     def _unknown(self, key: Any) -> Tensor:
         if not isinstance(key, str):
             raise UnknownActivationError(
-                f'an activation is found by its name or by ("pattern", layer); got {shown(key)}'
+                f'an activation is looked up by its name or by ("pattern", layer); got {shown(key)}'
             )
         hint = did_you_mean(key, self) or f"; {len(self)} were kept: {', '.join(list(self)[:3])}, ..."
         raise UnknownActivationError(f"no activation {shown(key)} was kept{hint}")

@@ -51,7 +51,7 @@ class Readings:
 
     def __init__(self, megabytes: float = MEGABYTES) -> None:
         if isinstance(megabytes, bool) or not isinstance(megabytes, int | float) or not megabytes >= 1:
-            raise UserError(f"megabytes: a number from 1 on; got {shown(megabytes)}")
+            raise UserError(f"megabytes: a number of at least 1; got {shown(megabytes)}")
         self.most_bytes = int(megabytes * 2**20)
         self.n_bytes = 0
         self._most_at_once = 0

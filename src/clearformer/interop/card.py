@@ -23,8 +23,8 @@ TAGS = {
 IS_WHAT = {
     "AutoModelForCausalLM": "a decoder that continues texts",
     "AutoModelForMaskedLM": "an encoder that fills in masked tokens",
-    "AutoModelForSequenceClassification": "an encoder that tells the class of a text",
-    "AutoModelForSeq2SeqLM": "an encoder-decoder that writes one text of another",
+    "AutoModelForSequenceClassification": "an encoder that classifies a text",
+    "AutoModelForSeq2SeqLM": "an encoder-decoder that turns one text into another",
 }
 
 
@@ -72,7 +72,7 @@ tokenizer = AutoTokenizer.from_pretrained("PATH")
 ```
 It needs no code of its own. `clearformer import PATH` makes a run of it again.
 
-## How it came to be
+## How it was made
 {_training(config, step, held_out)}
 
 ```toml
@@ -83,9 +83,7 @@ It needs no code of its own. `clearformer import PATH` makes a run of it again.
 
 def _training(config: RunConfig, step: int, held_out: HeldOut | None) -> str:
     if step == 0:
-        return (
-            "It was not trained: these are weights that were imported, or those it began with. Its settings:"
-        )
+        return "It was not trained: its weights were imported or are its initial ones. Its settings:"
     loss = "" if held_out is None else f" {_loss(held_out, _predicted(config))}"
     return f"It was trained for {step:,} steps on the data `{config.data.label}`.{loss} All settings:"
 
@@ -99,7 +97,7 @@ def _loss(held_out: HeldOut, predicted: str) -> str:
         )
     if held_out.share < 1:
         percent = min(99.9, 100 * held_out.share)
-        return f"Its loss on {percent:.3g}% of the held-out data, evenly spaced over them, is {loss}."
+        return f"Its loss on {percent:.3g}% of the held-out data, evenly spaced, is {loss}."
     return f"Its loss on all held-out data is {loss}."
 
 

@@ -220,14 +220,14 @@ def _unwritten(tokenizer: Tokenizer) -> TokenizerError:
     folder = "export to a folder instead"
     if not isinstance(tokenizer, BPETokenizer):
         return TokenizerError(
-            f"tokenizer.kind={tokenizer.kind} does not fit: GGUF is written with byte-level BPE (kind bpe or gpt2) "
-            f"alone; {folder}"
+            f"tokenizer.kind={tokenizer.kind} does not fit: GGUF needs byte-level BPE (kind bpe or gpt2); "
+            f"{folder}"
         )
     if not tokenizer.merges:
-        return TokenizerError(f"tokenizer.vocab_size leaves no merge, and GGUF needs one at least; {folder}")
+        return TokenizerError(f"tokenizer.vocab_size leaves no merge, but GGUF needs at least one; {folder}")
     setting, fits = ("lowercase=true", "false") if tokenizer.normalizer else ("digits=single", "joined")
     return TokenizerError(
-        f"tokenizer.{setting} does not fit: GGUF is written with GPT-2's pre-tokens, of the text as it is; {folder}, "
+        f"tokenizer.{setting} does not fit: GGUF needs GPT-2's pre-tokens of the unchanged text; {folder}, "
         f"or train with tokenizer.{setting.partition('=')[0]}={fits}"
     )
 
@@ -266,9 +266,7 @@ def _stored(key: str, tensor: Tensor, dtype: str) -> Tensor:
     stored = tensor.to(getattr(torch, dtype))
     if not stored.isfinite().all():
         largest = tensor.abs().max().item()
-        raise ConfigError(
-            f"dtype {dtype}: {key} has a weight of {largest:g}, beyond its largest; take float32"
-        )
+        raise ConfigError(f"dtype {dtype}: {key} has a weight of {largest:g}, beyond its range; use float32")
     return stored
 
 

@@ -48,5 +48,5 @@ def labels_of(fields: Fields) -> tuple[str, ...] | None:
         or not all(isinstance(name, str | int) for name in names.values())
         or len({str(name) for name in names.values()}) < len(names)
     ):
-        fields.refuse("id2label", "names of classes are wanted, numbered from 0 on and all different")
+        fields.refuse("id2label", "expected names of classes, numbered from 0 and all different")
     return tuple(str(names[number]) for number in numbers)

@@ -88,16 +88,16 @@ def read_fields(folder: Path) -> Fields:
     except OSError as error:
         raise RunError(f"{folder} cannot be read: {error.strerror}; give a folder with {CONFIG}") from None
     if CONFIG not in names:
-        raise RunError(f"{folder} is no model's folder: it has no {CONFIG}")
+        raise RunError(f"{folder} is not a model's folder: it has no {CONFIG}")
     path = folder / CONFIG
     fields = Fields(read_json(path), str(path))
     for name in CODE_FIELDS:
         if fields.get(name):
             fields.refuse(
-                name, "the model needs code of its own, and none is run; only built-in kinds are read"
+                name, "the model needs code of its own, which is not run; only built-in kinds are read"
             )
     if fields.get("quantization_config"):
-        fields.refuse("quantization_config", "quantised models are not read; take the one it was made from")
+        fields.refuse("quantization_config", "quantised models are not read; use the one it was made from")
     return fields
 
 
@@ -112,11 +112,11 @@ def read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not JSON; fetch it anew") from None
+        raise ConfigError(f"{path}: not JSON; download it again") from None
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}; fetch it anew") from None
+        raise ConfigError(f"{path}: {error}; download it again") from None
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: a JSON object is wanted; fetch it anew")
+        raise ConfigError(f"{path}: not a JSON object; download it again")
     return document
 
 
@@ -146,7 +146,7 @@ def _check_sizes(fields: Fields, config: ModelConfig, shapes: Sequence[tuple[int
     n_layers = max(config.n_layers, config.decoder_layers)
     if n_layers > len(shapes):
         raise CheckpointError(
-            f"{fields.place} speaks of {n_layers} layers, and its files hold {len(shapes)} tensors"
+            f"{fields.place} says {n_layers} layers, but its files hold {len(shapes)} tensors"
         )
     n_heads, d_head = config.attention.heads(config.d_model)
     sizes = {
@@ -162,13 +162,13 @@ def _check_sizes(fields: Fields, config: ModelConfig, shapes: Sequence[tuple[int
     for name, size in sizes.items():
         if size > max(largest, PLAUSIBLE):
             raise CheckpointError(
-                f"{fields.place} speaks of {size:,} for model.{name}, and no tensor of its files is as large"
+                f"{fields.place} says {size:,} for model.{name}, but no tensor in its files is that large"
             )
     width = d_head if isinstance(config.position, RoPE) else config.d_model
     if isinstance(config.position, RoPE | Sinusoidal) and config.max_seq_len * width > LARGEST_TABLE:
         raise ConfigError(
-            f"{fields.place} speaks of {config.max_seq_len:,} positions, for which a table of {width} numbers each "
-            f"would be made; put {LARGEST_TABLE // width:,} or fewer there"
+            f"{fields.place} says {config.max_seq_len:,} positions, which need a table of {width} numbers each; "
+            f"put {LARGEST_TABLE // width:,} or fewer there"
         )
 
 
@@ -205,11 +205,11 @@ def _check_shapes(files: "_Tensors", names: Mapping[str, str], shapes: Mapping[s
         found, dtype = files.shapes[there], files.dtypes[there]
         if found != shapes[name]:
             raise CheckpointError(
-                f"{files.place}: the tensor {there} is {list(found)}, and by {CONFIG} it must be {list(shapes[name])}"
+                f"{files.place}: the tensor {there} is {list(found)}, but by {CONFIG} it must be {list(shapes[name])}"
             )
         if dtype not in FLOATS:
             raise CheckpointError(
-                f"{files.place}: the tensor {there} is of type {dtype}; only numbers that are not quantised are read"
+                f"{files.place}: the tensor {there} is of type {dtype}; only unquantised numbers are read"
             )
 
 
@@ -222,7 +222,7 @@ def _check_copies_equal(
             there = files.find(copy, architecture)
             if there is not None and not torch.equal(files.load(there), theirs[place.theirs]):
                 raise CheckpointError(
-                    f"{files.place}: {there} is not the same as {place.theirs}, to which {CONFIG} ties it"
+                    f"{files.place}: {there} differs from {place.theirs}, to which {CONFIG} ties it"
                 )
 
 
@@ -259,8 +259,8 @@ def _weight_files(folder: Path) -> list[Path]:
     for name in PICKLED:
         if (folder / name).is_file():
             raise RunError(
-                f"{folder / name}: only safetensors are read, for other files can hold code; "
-                f"save the model anew as {WEIGHTS}"
+                f"{folder / name}: only safetensors files are read, because others can contain code; "
+                f"save the model again as {WEIGHTS}"
             )
     raise RunError(f"{folder} has no {WEIGHTS}")
 
@@ -268,7 +268,7 @@ def _weight_files(folder: Path) -> list[Path]:
 def _sharded_files(folder: Path) -> list[Path]:
     where = read_json(folder / INDEX).get("weight_map")
     if not isinstance(where, dict) or not all(isinstance(name, str) for name in where.values()):
-        raise CheckpointError(f"{folder / INDEX}: weight_map: names of tensors and files are wanted")
+        raise CheckpointError(f"{folder / INDEX}: weight_map: expected names of tensors and files")
     names = sorted(set(where.values()))
     beside = {path.name for path in folder.iterdir() if path.is_file()}
     if absent := [name for name in names if name not in beside]:
@@ -295,5 +295,5 @@ def _tensor(path: Path, file: Any, name: str) -> Tensor:
 
 def _damaged(path: Path, error: Exception) -> NoReturn:
     raise CheckpointError(
-        f"{path}: damaged, no whole safetensors file ({shortened(str(error))}); fetch it anew"
+        f"{path}: damaged, not a complete safetensors file ({shortened(str(error))}); download it again"
     ) from None

@@ -13,14 +13,17 @@ def check_tokens(tokens: Any) -> None:
     """Raise UserError unless `tokens` is a tensor [B T] of token ids."""
     if not isinstance(tokens, Tensor):
         raise UserError(
-            f"tokens: a tensor [B T] of ids; got {type(tokens).__name__} (torch.tensor([ids]) makes one)"
+            f"tokens: must be a tensor [B T] of ids; got {type(tokens).__name__} (torch.tensor([ids]) makes one)"
         )
     if tokens.dim() != 2:
         raise UserError(
-            f"tokens: a tensor [B T] of ids; got {count(tokens.dim(), 'dimension')} (tokens[None] adds the batch's)"
+            f"tokens: must be a tensor [B T] of ids; got {count(tokens.dim(), 'dimension')} "
+            "(tokens[None] adds the batch dimension)"
         )
     if tokens.dtype not in (torch.int64, torch.int32):
-        raise UserError(f"tokens: ids are int64 or int32; got {tokens.dtype} (tokens.long() makes them so)")
+        raise UserError(
+            f"tokens: ids must be int64 or int32; got {tokens.dtype} (tokens.long() converts them)"
+        )
 
 
 def check_length(n_positions: int, padding: SourcePadding, limit: int) -> None:
@@ -30,5 +33,5 @@ def check_length(n_positions: int, padding: SourcePadding, limit: int) -> None:
     longest = n_positions if padding is None else int(padding.sum(1).max())
     if longest > limit:
         raise UserError(
-            f"the text is {longest} tokens long and the model reads at most {limit} (model.max_seq_len)"
+            f"the text is {longest} tokens long, but the model reads at most {limit} (model.max_seq_len)"
         )

@@ -292,13 +292,13 @@ class HeadsSpec(AttentionBase):
             )
         if not self.output and joined != d_model:
             raise ConfigError(
-                f"model.attention.output: without an output matrix the heads must join to model.d_model={d_model}, "
-                f"and {n_heads} of {d_head} make {joined}"
+                f"model.attention.output: without an output matrix the heads together must have the width "
+                f"model.d_model={d_model}; {n_heads} heads of {d_head} have {joined}"
             )
         if not self.value and joined_kv != d_model:
             raise ConfigError(
-                f"model.attention.value: without a value matrix the key/value heads must split "
-                f"model.d_model={d_model} exactly; they hold {joined_kv}"
+                f"model.attention.value: without a value matrix the key/value heads together must have the width "
+                f"model.d_model={d_model}; they have {joined_kv}"
             )
         return n_heads, d_head
 

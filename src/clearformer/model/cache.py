@@ -127,8 +127,8 @@ class LinearCache(LayerCache):
         """
         if self._n_seen != n_before:
             raise UserError(
-                f"linear attention has kept {n_before - self._n_seen} earlier positions as sums alone: to see its "
-                "scores or pattern with a cache, look from the first token on"
+                f"linear attention keeps the {n_before - self._n_seen} earlier positions only as sums: to see its "
+                "scores or pattern with a cache, hook from the first token on"
             )
         self._n_seen += keys.shape[2]
         return self._seen.append(n_before, keys, values)

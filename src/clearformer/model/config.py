@@ -101,22 +101,24 @@ class ModelConfig(Spec):
         self.position.check_heads(d_head)
         for key, family in OF_ONE_FAMILY.items():
             if self.family != family and getattr(self, key) != type(self).model_fields[key].default:
-                raise ConfigError(f"model.{key}: only an {family} has it, and model.family is {self.family}")
+                raise ConfigError(
+                    f"model.{key}: only an {family} has this setting; model.family is {self.family}"
+                )
         if self.family == "encoder-decoder" and not self.attention.reads_another_text:
             raise ConfigError(
-                f"model.attention.kind: {self.attention.kind} attention reads no other text, and an encoder-decoder "
-                f"must; choose multihead"
+                f"model.attention.kind: {self.attention.kind} attention cannot read another text, which an "
+                f"encoder-decoder needs; choose multihead"
             )
         return self
 
     def _check_order_has_an_effect(self) -> None:
         attention, position = self.attention, self.position
         for acts, taken, action in (
-            (position.rotates, attention.takes_rotation, "turns queries and keys"),
+            (position.rotates, attention.takes_rotation, "rotates queries and keys"),
             (position.adds_bias, attention.takes_bias, "adds to attention scores"),
         ):
             if acts and not taken:
                 raise ConfigError(
-                    f"model.position.kind: {position.kind} {action}, and {attention.kind} attention has none; "
+                    f"model.position.kind: {position.kind} {action}, but {attention.kind} attention has none; "
                     f"use sinusoidal or learned"
                 )

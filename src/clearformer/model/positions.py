@@ -177,8 +177,8 @@ class RoPE(PositionBase):
         n_rotated = self.rotated_dims(d_head)
         if n_rotated < 2 or n_rotated % 2:
             raise ConfigError(
-                f"model.position.fraction: rope turns pairs of dimensions, and {self.fraction:g} of heads of {d_head} "
-                f"is {n_rotated}; choose a fraction or heads that give an even number"
+                f"model.position.fraction: rope rotates pairs of dimensions, but {self.fraction:g} of heads of "
+                f"{d_head} is {n_rotated}; choose a fraction or a head size that gives an even number"
             )
 
     def build(self, sizes: Sizes) -> Positions:

@@ -83,7 +83,7 @@ class Transformer(HookedModule, ABC):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         if config.vocab_size is None:
-            raise ConfigError("model.vocab_size is not set; a model needs the number of its tokens")
+            raise ConfigError("model.vocab_size is not set; a model needs the size of its vocabulary")
         self.config = config
         self.embed = nn.Embedding(config.vocab_size, config.d_model)
         self.head: fast.Linear | None = None
@@ -244,7 +244,7 @@ class Encoder(Transformer):
     def encode(self, tokens: Tokens, padding: Padding = None, token_types: Tokens | None = None) -> Vectors:
         """Return one vector per token, computed from the whole sequence (lecture 003); see `Transformer`."""
         if token_types is not None and self.token_types is None:
-            raise UserError("this model tells no texts apart (model.n_token_types=0); leave token_types out")
+            raise UserError("this model has no token types (model.n_token_types=0); omit token_types")
         return self.read(tokens, padding, causal=False, token_types=token_types)
 
     def pool(self, x: Vectors, padding: Padding = None) -> Float[Tensor, "B D"]:
@@ -293,7 +293,7 @@ class EncoderDecoder(Transformer):
     ) -> Vectors:
         """Return the vector of each of `tokens`, from which `forward` predicts the next; see `Transformer`."""
         if tokens is None:
-            raise UserError("an encoder-decoder reads two texts: give model(source, tokens)")
+            raise UserError("an encoder-decoder reads two texts: call model(source, tokens)")
         memory = self.encode(source, source_padding)
         return self.read(tokens, padding, True, "decoder_", memory=memory)
 

@@ -18,7 +18,7 @@ from clearformer.text.tokenizer import MOST_TOKENS
 SEQUENCES = ("decoders", "pretokenizers", "normalizers", "processors")
 
 NO_MERGES = "damaged: its merges are not pairs of tokens"
-CANNOT_READ = "the tokenizers library cannot read it ({why}); fetch it anew"
+CANNOT_READ = "the tokenizers library cannot read it ({why}); download it again"
 
 Document = Mapping[str, Any]
 
@@ -51,7 +51,7 @@ def open_backend(document: Document) -> tokenizers.Tokenizer:
     model = document["model"]
     if model.get("dropout"):
         raise TokenizerError(
-            "its model sets dropout, which gives one text different tokens each time: set it to null"
+            "its model sets dropout, which splits the same text differently each time: set it to null"
         )
     _check_merges(model)
     with library_errors(CANNOT_READ):
@@ -75,9 +75,9 @@ def ids_of(vocab: Any) -> Mapping[str, int]:
         TokenizerError: it does not; or an id is negative, very large, or given to two tokens.
     """
     if not isinstance(vocab, Mapping) or not all(type(token_id) is int for token_id in vocab.values()):
-        raise TokenizerError("damaged: its vocab is not an object of tokens and ids")
+        raise TokenizerError("damaged: its vocab does not map tokens to ids")
     if len(set(vocab.values())) < len(vocab) or min(vocab.values(), default=0) < 0:
-        raise TokenizerError("damaged: an id of its vocab is negative, or given to two tokens")
+        raise TokenizerError("damaged: its vocab has a negative id, or one id for two tokens")
     _check_size(max(vocab.values(), default=0))
     return vocab
 
@@ -109,7 +109,7 @@ def parts_of(part: Any) -> Iterator[Document]:
         return
     if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
         raise TokenizerError(
-            f"damaged: {shown(part)} is no part of a tokenizer: that is an object with a type"
+            f"damaged: {shown(part)} is not a part of a tokenizer: a part is an object with a type"
         )
     inside = next((part[key] for key in SEQUENCES if key in part), None)
     if inside is None:
@@ -144,14 +144,14 @@ def _check_merges(model: Document) -> None:
     for left, right in merges_of(model):
         joined = f"{left}{right.removeprefix(prefix)}"
         if not right.startswith(prefix) or not {left, right, joined} <= vocab.keys():
-            why = f"its merge of {shown(left)} and {shown(right)} gives no token"
+            why = f"its vocabulary has no token for its merge of {shown(left)} and {shown(right)}"
             raise TokenizerError(CANNOT_READ.format(why=why))
 
 
 def _check_size(token: int) -> None:
     if token >= MOST_TOKENS:
         raise TokenizerError(
-            f"damaged: a token has the id {token}, and a vocabulary of more than {MOST_TOKENS:,} is not read"
+            f"damaged: a token has the id {token}, but a vocabulary may have at most {MOST_TOKENS:,} tokens"
         )
 
 
@@ -163,11 +163,13 @@ def _check_known_marks(part: Document) -> None:
     if not all(isinstance(side, list) for side in sides) or not isinstance(
         part.get("special_tokens"), Mapping
     ):
-        raise TokenizerError("damaged: its template is no list of a text and special tokens; fetch it anew")
+        raise TokenizerError(
+            "damaged: its template is not a list of a text and special tokens; download it again"
+        )
     for piece in (piece for side in sides for piece in side or ()):
         special = piece.get("SpecialToken") if isinstance(piece, Mapping) else None
         name = special.get("id") if isinstance(special, Mapping) else None
         if name is not None and name not in part["special_tokens"]:
             raise TokenizerError(
-                f"damaged: its template has {shown(name)}, and does not say which token that is"
+                f"damaged: its template has {shown(name)}, but does not say which token that is"
             )

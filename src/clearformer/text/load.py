@@ -76,7 +76,7 @@ def _imported(text: str, path: Path, why: str) -> Tokenizer:
         return load_imported(text, path)
     except TokenizerError as error:
         raise TokenizerError(
-            f"not of a kind that clearformer makes ({why}), nor to be imported: {error}"
+            f"not a kind that clearformer makes ({why}), and cannot be imported: {error}"
         ) from None
 
 
@@ -102,7 +102,7 @@ def _ours(document: Mapping[str, Any]) -> OwnTokenizer:
 def _same_document(tokenizer: OwnTokenizer, document: Mapping[str, Any]) -> OwnTokenizer:
     written = tokenizer.document()
     if different := [part for part, value in written.items() if document.get(part) != value]:
-        raise NotOursError(f"its {different[0]} is not as ours")
+        raise NotOursError(f"its {different[0]} differs from clearformer's")
     return tokenizer
 
 
@@ -123,7 +123,7 @@ def _unigram(document: Mapping[str, Any], specials: list[str]) -> OwnTokenizer:
     }
     fitting = [way for way, normalizer in normalizers.items() if normalizer == document.get("normalizer")]
     if not fitting:
-        raise NotOursError("its normalizer is none of ours")
+        raise NotOursError("its normalizer is not one of clearformer's")
     try:
         pieces = [(str(piece), float(score)) for piece, score in document["model"].get("vocab")]
     except (TypeError, ValueError):
@@ -150,7 +150,7 @@ def _of_bpe(document: Mapping[str, Any], specials: list[str]) -> OwnTokenizer:
             return BPETokenizer(plain, merges, specials, lowercase, digits)
         except TokenizerError as error:
             raise NotOursError(str(error)) from None
-    raise NotOursError("its vocabulary is not that of its kind")
+    raise NotOursError("its vocabulary does not fit its kind")
 
 
 def _kind_of(document: Mapping[str, Any]) -> type[OwnTokenizer]:
@@ -166,8 +166,8 @@ def _kind_of(document: Mapping[str, Any]) -> type[OwnTokenizer]:
         if document.get("pre_tokenizer") in ways and document.get("decoder") == kind.decoder:
             if document.get("normalizer") in ((None, LOWERCASE) if is_bpe else (None,)):
                 return kind
-            raise NotOursError("its normalizer is none of ours")
-    raise NotOursError("its pre_tokenizer and decoder are none of ours")
+            raise NotOursError("its normalizer is not one of clearformer's")
+    raise NotOursError("its pre_tokenizer and decoder are not clearformer's")
 
 
 def _digits_of(document: Mapping[str, Any]) -> Digits:
@@ -186,7 +186,7 @@ def _special_tokens(added: Any) -> list[str]:
     except (TypeError, KeyError):
         raise TokenizerError("damaged: its added_tokens are not tokens with an id and a content") from None
     if not all(isinstance(name, str) for name in names):
-        raise TokenizerError("damaged: the content of one of its added_tokens is no text")
+        raise TokenizerError("damaged: the content of one of its added_tokens is not text")
     if not all(token.get("special") for token in in_order):
         raise NotOursError("it has added tokens that are not special")
     return names

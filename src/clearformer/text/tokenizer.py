@@ -329,7 +329,7 @@ class Tokenizer(ABC):
         tokens = np.asarray(ids)
         if tokens.ndim != 1 or (tokens.size and tokens.dtype.kind not in "iu"):
             raise TypeError(
-                f"ids are one row of whole numbers; got {tokens.dtype} of shape {list(tokens.shape)}"
+                f"ids must be one row of whole numbers; got {tokens.dtype} of shape {list(tokens.shape)}"
             )
         outside = (tokens < 0) | (tokens >= self.vocab_size)
         if outside.any():
@@ -410,7 +410,7 @@ def check_specials(plain: Sequence[str], specials: Sequence[str]) -> None:
         raise TokenizerError(f"a special token cannot be called {unfit[0]!r}: its name must be printable")
     if twice := [name for name in specials if specials.count(name) > 1] or set(plain) & set(specials):
         raise TokenizerError(
-            f"{min(twice)!r} is a special token, and something else too: give it another name"
+            f"{min(twice)!r} is the name of a special token and of another token: rename the special token"
         )
 
 
@@ -456,7 +456,7 @@ def require_unicode(text: str) -> None:
     except UnicodeEncodeError as error:
         raise TokenizerError(
             f"U+{ord(text[error.start]):04X} at {place(text, error.start)} is half of a surrogate pair, "
-            f"which is no character: read the text as UTF-8"
+            f"which is not a character: read the text as UTF-8"
         ) from None
 
 

@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from clearformer.config import Spec, slot_variants
 from clearformer.cost import (
@@ -20,7 +21,7 @@ from clearformer.cost import (
     measured_parameters,
     tensors_without_memory,
 )
-from clearformer.errors import ConfigError
+from clearformer.errors import ConfigError, UserError
 from clearformer.model import ModelConfig, build_on_meta, build_undrawn
 from clearformer.model.attention import Dot, Last, Mean, MultiHead, Shared
 from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
@@ -28,6 +29,7 @@ from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE, Sinusoidal
 from clearformer.model.relative_positions import Relative
+from clearformer.registry import register, unregister
 
 from ...pairwise import crossed, pairwise
 
@@ -276,6 +278,55 @@ def test_bert_base_has_the_published_parameters() -> None:
         head_bias=True,
     )
     assert sum(measured_parameters(build_on_meta(config)).values()) == 109_514_298
+
+
+class Scaled(Spec):
+    """A norm of the user's own, which learns one number."""
+
+    kind: Literal["scaled"] = "scaled"
+
+    def build(self, d: int) -> nn.Module:
+        return ScaledModule()
+
+
+class ScaledModule(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(1))
+
+
+@pytest.fixture
+def scaled() -> Iterator[dict[str, Any]]:
+    """The kind as the norm of a model."""
+    register("norm")(Scaled)
+    yield {"norm": {"kind": "scaled"}}
+    unregister("norm", "scaled")
+
+
+def test_norms_of_ones_own_count_as_norms(scaled: dict[str, Any]) -> None:
+    n_layers = SMALL["n_layers"]
+    qk_norm = MultiHead(n_heads=4, qk_norm=RMSNorm()).model_dump() | {"qk_norm": {"kind": "scaled"}}
+    n_norms = {
+        "decoder": 4 * n_layers + 2,
+        "encoder": 4 * n_layers + 3,  # and that of the masked-token head
+        "encoder-decoder": 11 * n_layers + 4,
+    }
+    for family, n in n_norms.items():
+        masked = {"masked_head": "transform"} if family == "encoder" else {}
+        config = ModelConfig(
+            **SMALL, **scaled, **masked, family=family, embedding_norm=True, attention=qk_norm
+        )  # type: ignore[arg-type]
+        model = build_on_meta(config)
+        counted = measured_parameters(model)
+        assert counted["norms"] == n
+        assert sum(counted.values()) == sum(p.numel() for p in model.parameters())
+
+
+def test_a_parameter_that_belongs_to_no_part_is_named() -> None:
+    model = build_on_meta(ModelConfig(**SMALL))
+    model.blocks[1].extra = nn.Linear(2, 3)
+    with pytest.raises(UserError, match=r"^blocks\.1\.extra\.weight: a parameter of no known component; put"):
+        measured_parameters(model)
 
 
 def test_a_model_without_a_vocabulary_cannot_be_counted() -> None:

@@ -323,5 +323,5 @@ def test_settings_out_of_range_are_named(settings: Any, message: str) -> None:
 def test_scores_that_are_no_numbers_are_an_error(decoder: Decoder) -> None:
     decoder.embed.weight.data[3] = torch.nan
 
-    with pytest.raises(NonFiniteError, match="scores"):
+    with pytest.raises(NonFiniteError, match="logits are not finite numbers"):
         beam_search(decoder, [[1, 3]], 5, BeamSearch())

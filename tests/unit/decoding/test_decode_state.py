@@ -139,9 +139,9 @@ def test_a_step_is_not_compiled_unless_it_is_asked_for(
 
 
 def test_sources_are_for_those_who_read_them(decoder: Decoder, translator: EncoderDecoder) -> None:
-    with pytest.raises(UserError, match="a decoder reads no sources"):
+    with pytest.raises(UserError, match="a decoder takes no sources"):
         DecodeState(decoder, as_they_are, SOURCES)
-    with pytest.raises(UserError, match="writes of a source"):
+    with pytest.raises(UserError, match="an encoder-decoder needs a source"):
         DecodeState(translator, as_they_are)
 
 

@@ -257,11 +257,11 @@ def alone(model: Decoder, text: list[int]) -> Tensor:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lookup": -1}, "lookup: tokens of a draft, from 0"),
-        ({"lookup": 1025}, "lookup: tokens of a draft, from 0"),
+        ({"lookup": -1}, "lookup: tokens in a draft, from 0"),
+        ({"lookup": 1025}, "lookup: tokens in a draft, from 0"),
         ({"lookup": 2.5}, "lookup: a whole number"),
-        ({"lookup": 2, "use_cache": False}, "lookup: drafts are read into the cache"),
-        ({"lookup": 2, "compiled": True}, "lookup: drafts are read by a step that is not compiled"),
+        ({"lookup": 2, "use_cache": False}, "lookup: drafts need the cache"),
+        ({"lookup": 2, "compiled": True}, "lookup: a compiled step cannot read drafts"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], message: str) -> None:

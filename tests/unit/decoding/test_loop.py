@@ -257,5 +257,5 @@ def test_no_new_tokens_are_refused(model: Decoder) -> None:
 def test_scores_that_are_no_numbers_are_an_error(model: Decoder) -> None:
     model.embed.weight.data[3] = torch.nan
 
-    with pytest.raises(NonFiniteError, match="scores"):
+    with pytest.raises(NonFiniteError, match="logits are not finite numbers"):
         complete(model)

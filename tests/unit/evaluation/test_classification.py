@@ -117,8 +117,8 @@ def test_thirty_classes_fit_a_terminal_and_more_are_a_list_of_mistakes() -> None
 @pytest.mark.parametrize(
     ("labels", "predictions", "message"),
     [
-        ([0, 1], [0], "two rows of one length"),
-        ([], [], "two rows of one length"),
+        ([0, 1], [0], "must be two rows of the same length"),
+        ([], [], "must be two rows of the same length"),
         ([0, 3], [0, 0], "outside 0 to 2"),
         ([0, 0], [0, -1], "outside 0 to 2"),
     ],
@@ -126,5 +126,5 @@ def test_thirty_classes_fit_a_terminal_and_more_are_a_list_of_mistakes() -> None
 def test_what_does_not_fit_is_refused(labels: list[int], predictions: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         classification_report(labels, predictions, NAMES)
-    with pytest.raises(ValueError, match=r"logprobs are \[2 3\]"):
+    with pytest.raises(ValueError, match=r"logprobs must be \[2 3\]"):
         classification_report([0, 1], [0, 1], NAMES, np.zeros((2, 2)))

@@ -138,7 +138,7 @@ def test_no_distribution(p: Sequence[float], message: str) -> None:
 def test_other_misuse_is_named() -> None:
     with pytest.raises(UserError, match=r"Q sums to 0\.9"):
         kl_divergence(FAIR, [0.5, 0.4])
-    with pytest.raises(UserError, match="P has 2 outcomes and Q has 3"):
+    with pytest.raises(UserError, match="P has 2 outcomes, but Q has 3"):
         cross_entropy(FAIR, Q)
     with pytest.raises(UserError, match="joint table sums to 2"):
         mutual_information([[0.5, 0.5], [0.5, 0.5]])

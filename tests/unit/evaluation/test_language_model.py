@@ -490,5 +490,5 @@ def test_a_split_without_a_prediction_is_refused(n: int) -> None:
 
 
 def test_a_vocabulary_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(DataError, match=r"val split holds token 17 and the model knows 17"):
+    with pytest.raises(DataError, match=r"val split has token id 17, but the model's vocabulary is 17"):
         evaluate_split(model_of(), Split("val", [np.array([1, 17, 2])], 3, 3))

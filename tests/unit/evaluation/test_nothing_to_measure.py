@@ -18,12 +18,12 @@ class Empty(tuple):
 
 def test_no_pairs() -> None:
     nothing: Any = Empty()
-    with pytest.raises(DataError, match="the val split has no pairs to measure a model on"):
+    with pytest.raises(DataError, match="the val split has no pairs to evaluate a model on"):
         evaluate_pairs(nothing, nothing, nothing)
 
 
 def test_no_labelled_texts() -> None:
     model: Any = SimpleNamespace(config=SimpleNamespace(n_classes=2))
     dataset: Any = SimpleNamespace(labels=("a", "b"), splits={"val": Empty()})
-    with pytest.raises(DataError, match="the val split has no texts to measure a model on"):
+    with pytest.raises(DataError, match="the val split has no texts to evaluate a model on"):
         evaluate_classes(model, dataset)

@@ -54,20 +54,20 @@ def test_an_encoder_decoders_stacks_are_told_apart() -> None:
 
 WRONG = {
     "blocks.0.attn.hook_patern": "did you mean 'blocks.0.attn.hook_pattern'?",
-    ("patern", 0): "no activation 'patern' was kept of layer 0; did you mean 'pattern'?",
+    ("patern", 0): "no activation 'patern' was kept for layer 0; did you mean 'pattern'?",
     (
         "scale",
         0,
-    ): "layer 0 has several 'scale': say which of ln1.scale, attn.q_norm.scale, attn.k_norm.scale, ln2.scale",
-    ("pattern", 3): "no activations of layer 3 were kept; those of 0, 1, 2 were",
+    ): "layer 0 has several 'scale': name one of ln1.scale, attn.q_norm.scale, attn.k_norm.scale, ln2.scale",
+    ("pattern", 3): "no activations of layer 3 were kept; kept layers: 0, 1, 2",
     ("pattern", -4): "no activations of layer -4 were kept",
     (
         "pattern",
         0,
         "encoder",
-    ): "no layers of a stack 'encoder' were kept: this model has but one; leave it out",
-    ("pattern",): 'an activation is found by its name or by ("pattern", layer)',
-    7: 'an activation is found by its name or by ("pattern", layer); got 7',
+    ): "no layers of a stack 'encoder' were kept: this model has only one; omit it",
+    ("pattern",): 'an activation is looked up by its name or by ("pattern", layer)',
+    7: 'an activation is looked up by its name or by ("pattern", layer); got 7',
 }
 
 
@@ -86,6 +86,6 @@ def test_a_wrong_name_is_one_line_and_a_key_error(key: Any) -> None:
 def test_of_what_was_kept_alone() -> None:
     cache = looked_at(names="blocks.1.attn.hook_*")
     assert cache["pattern", -1] is cache["blocks.1.attn.hook_pattern"]
-    with pytest.raises(KeyError, match="no activations of layer 0 were kept; those of 1 were"):
+    with pytest.raises(KeyError, match=r"no activations of layer 0 were kept; kept layers: 1$"):
         cache["pattern", 0]
     assert repr(cache) == "ActivationCache(6 activations)"

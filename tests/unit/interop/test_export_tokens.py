@@ -171,7 +171,7 @@ def test_an_id_below_zero_is_none(tmp_path: Path) -> None:
 def test_a_vocabulary_that_is_too_large(tmp_path: Path) -> None:
     tokenizer = tokenizer_of("bpe", "decoder")
     fields = written(tokenizer, "decoder", tmp_path)
-    with pytest.raises(TokenizerError, match="they are not of one model"):
+    with pytest.raises(TokenizerError, match="they are not from the same model"):
         read_tokenizer(tmp_path, fields, config_of(tokenizer, "decoder", n_more=-1))
 
 

@@ -209,7 +209,7 @@ def test_the_first_setting_that_does_not_fit_is_named(
         match_architecture(config(**settings))
     message = str(caught.value)
     assert message.startswith(f"{setting}={ours} does not fit")
-    assert f"is {nearest}, which has {theirs} there" in message
+    assert f"the nearest architecture in transformers, {nearest}, has {theirs} there" in message
     assert "\n" not in message
 
 
@@ -217,13 +217,13 @@ def test_all_settings_that_differ_from_the_nearest_are_named() -> None:
     with pytest.raises(ConfigError) as caught:
         match_architecture(config(**NANOCHAT_LIKE | {"embedding_norm": False, "scale_embeddings": True}))
     assert str(caught.value) == (
-        "model.embedding_norm=false does not fit: the nearest architecture that transformers has is NanoChat, which "
+        "model.embedding_norm=false does not fit: the nearest architecture in transformers, NanoChat, "
         "has true there, and model.scale_embeddings=false instead of true"
     )
 
 
 def test_sizes_that_no_architecture_can_have_are_told() -> None:
-    with pytest.raises(ConfigError, match=r"no architecture of these sizes: .*a classifier"):
+    with pytest.raises(ConfigError, match=r"no architecture of these sizes: .*a clearformer classifier"):
         match_architecture(config(family="encoder", **POST, embedding_norm=True, n_classes=1))
 
 

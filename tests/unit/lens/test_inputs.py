@@ -126,7 +126,7 @@ def bad_inputs(decoder: Run, encoder: Run, translator: Run) -> list[tuple[Any, s
             lambda: lens.read(decoder, torch.zeros(2, 3, dtype=torch.long)),
             "one text at a time; got ids of 2 rows",
         ),
-        (lambda: lens.read(decoder, "bank" * 30), "120 tokens long and the model reads at most 101"),
+        (lambda: lens.read(decoder, "bank" * 30), "120 tokens long, but the model reads at most 101"),
         (
             lambda: lens.read(decoder, "bank", masked=[0]),
             "masked: only an encoder whose tokenizer has [MASK]",

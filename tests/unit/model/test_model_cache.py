@@ -162,7 +162,7 @@ def test_a_text_that_grew_too_long_leaves_the_cache_as_it_was(attention: Any) ->
     tokens, cache = torch.randint(V, (B, 7)), model.new_cache()
     model(tokens[:, :6], cache=cache)
 
-    with pytest.raises(UserError, match="8 tokens long and the model reads at most 7"):
+    with pytest.raises(UserError, match="8 tokens long, but the model reads at most 7"):
         model(tokens[:, :2], cache=cache)
 
     assert cache.length == 6

@@ -84,7 +84,7 @@ def test_a_part_that_a_family_does_not_have_is_refused(key: str, family: str) ->
         assert str(getattr(made_from(*overrides), key)) == value
         return
     with pytest.raises(
-        ConfigError, match=rf"^model\.{key}: only an {owner} has it, and model\.family is {family}$"
+        ConfigError, match=rf"^model\.{key}: only an {owner} has this setting; model\.family is {family}$"
     ):
         made_from(*overrides)
 

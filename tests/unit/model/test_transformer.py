@@ -114,7 +114,7 @@ def test_a_model_needs_a_vocabulary() -> None:
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_text_that_is_too_long_is_refused_with_both_numbers(padded: bool) -> None:
     real = torch.ones(B, 9, dtype=torch.bool)
-    with pytest.raises(UserError, match=r"9 tokens long .* at most 7 \(model\.max_seq_len\)"):
+    with pytest.raises(UserError, match=r"9 tokens long, .* at most 7 \(model\.max_seq_len\)"):
         small()(tokens(9), real if padded else None)
 
 
@@ -287,7 +287,7 @@ def test_a_classifier_has_no_head_for_tokens() -> None:
 def test_a_text_too_long_for_an_encoder_is_refused_and_padding_does_not_count(n_classes: int | None) -> None:
     model, text, real = encoder(n_classes=n_classes), tokens(9), torch.ones(B, 9, dtype=torch.bool)
     for padding in (None, real):
-        with pytest.raises(UserError, match=r"9 tokens long .* at most 7 \(model\.max_seq_len\)"):
+        with pytest.raises(UserError, match=r"9 tokens long, .* at most 7 \(model\.max_seq_len\)"):
             model(text, padding)
     real[:, :2] = False
     result, expected = model(text, real), model(text[:, 2:])
@@ -326,7 +326,7 @@ def test_both_stacks_share_one_vocabulary_and_nothing_else() -> None:
 def test_a_text_of_a_pair_that_is_too_long_is_refused(too_long: str) -> None:
     model = pair_model()
     source, text = (tokens(9), tokens(7)) if too_long == "source" else (tokens(7), tokens(9))
-    with pytest.raises(UserError, match=r"9 tokens long .* at most 7 \(model\.max_seq_len\)"):
+    with pytest.raises(UserError, match=r"9 tokens long, .* at most 7 \(model\.max_seq_len\)"):
         model(source, text)
     assert model(tokens(7), tokens(7)).isfinite().all()
 
@@ -371,9 +371,9 @@ def test_an_undrawn_model_with_another_ones_weights_is_that_one(family: str, pos
 @pytest.mark.parametrize(
     ("tokens", "line"),
     [
-        ([1, 2], r"^tokens: a tensor \[B T\] of ids; got list"),
+        ([1, 2], r"^tokens: must be a tensor \[B T\] of ids; got list"),
         (torch.tensor([1, 2]), r"^tokens: .* got 1 dimension \(tokens\[None\] adds"),
-        (torch.ones(1, 2), r"^tokens: ids are int64 or int32; got torch\.float32"),
+        (torch.ones(1, 2), r"^tokens: ids must be int64 or int32; got torch\.float32"),
     ],
 )
 def test_what_are_no_tokens_is_refused(tokens: object, line: str) -> None:

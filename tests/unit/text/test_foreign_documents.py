@@ -52,7 +52,7 @@ def test_a_part_that_is_no_object_with_a_type(
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ({"special_tokens": {}}, "has '<s>', and does not say which token that is"),
+        ({"special_tokens": {}}, "has '<s>', but does not say which token that is"),
         ({"single": [{"SpecialToken": {"id": "<none>", "type_id": 0}}]}, "has '<none>'"),
         (
             {"special_tokens": {"<s>": {"id": "<s>", "ids": [10**6], "tokens": ["<s>"]}}},

@@ -111,7 +111,7 @@ def _or_plain(compiled: Step[Any], plain: Step[Any]) -> Step[Any]:
                 raise
             in_use = plain
             reason = " ".join(str(error).split("\n")[:2]) or type(error).__name__
-            logger.warning("compiling failed, going on without it: %s", reason)
+            logger.warning("compiling failed, continuing without it: %s", reason)
             return plain(*arguments, **settings)
 
     return step

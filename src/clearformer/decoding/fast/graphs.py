@@ -100,7 +100,7 @@ class GraphedStep:
             recorded.begin(model, self.step, record)
         except RuntimeError as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
-            logger.warning("no CUDA graph could be recorded, going on without: %s", reason)
+            logger.warning("no CUDA graph could be recorded, continuing without: %s", reason)
             recorded.give_back()
             self.record = None
             return None

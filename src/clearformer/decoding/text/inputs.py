@@ -98,4 +98,4 @@ def _are_ids(values: Any) -> bool:
 
 
 def _no_text(value: Any) -> UserError:
-    return UserError(f"a text is a string or the ids of its tokens; got {shown(value)}")
+    return UserError(f"a text must be a string or token ids; got {shown(value)}")

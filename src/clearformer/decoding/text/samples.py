@@ -290,9 +290,9 @@ def require_decoder(model: Transformer) -> Decoder:
     way_out = (
         "use clearformer translate (in Python: cf.translate)"
         if family == "encoder-decoder"
-        else "take a decoder's run"
+        else "use a decoder's run"
     )
-    raise UserError(f"this run's model is an {family}, and only a decoder continues a text: {way_out}")
+    raise UserError(f"this run's model is an {family}, but only a decoder continues a text: {way_out}")
 
 
 def encode_prompt(run: Run, text: Text) -> Prompt:
@@ -319,7 +319,7 @@ def _beginning(tokenizer: Tokenizer) -> list[int]:
     newline = tokenizer.id_of("\n")
     if newline is None:
         raise UserError(
-            "the prompt is empty, and this tokenizer has neither <bos> nor a newline to begin with: give a prompt"
+            "the prompt is empty, and this tokenizer has neither <bos> nor a newline to start from: give a prompt"
         )
     return [newline]
 

@@ -148,12 +148,10 @@ def translator(model: Transformer, tokenizer: Tokenizer) -> tuple[EncoderDecoder
     bos, eos = tokenizer.bos_id, tokenizer.eos_id
     if not isinstance(model, EncoderDecoder):
         raise UserError(
-            f"this run's model is of family {model.config.family}, and only an encoder-decoder translates"
+            f"this run's model is of family {model.config.family}, but only an encoder-decoder translates"
         )
     if bos is None or eos is None:
-        raise UserError(
-            "this run's tokenizer has no <bos> or no <eos>: a translation begins with the one and ends with the other"
-        )
+        raise UserError("this run's tokenizer lacks <bos> or <eos>, with which a translation begins and ends")
     return model, bos, eos
 
 
@@ -182,7 +180,7 @@ def encode_sources(
     if too_long:
         others = f" (and {len(too_long) - 1:,} more)" if len(too_long) > 1 else ""
         raise UserError(
-            f"{place(too_long[0] + 1)}: {len(sources[too_long[0]])} tokens with <eos>, and the model reads at most "
+            f"{place(too_long[0] + 1)}: {len(sources[too_long[0]])} tokens with <eos>, but the model reads at most "
             f"{limit} (model.max_seq_len){others}: split it into shorter sentences"
         )
     return sources

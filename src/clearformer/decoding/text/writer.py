@@ -18,7 +18,7 @@ class Writer:
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
         if "" in stop:
-            raise UserError("stop: an empty text is found everywhere; give the text that ends a sample")
+            raise UserError("stop: an empty text matches everywhere; give the text that ends a sample")
         self._decoder = StreamDecoder(tokenizer)
         self._stop = list(stop)
         self._held = ""

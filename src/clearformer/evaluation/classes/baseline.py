@@ -11,7 +11,7 @@ import numpy as np
 from clearformer.errors import needs_extra
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
 
-SETTINGS = "TF-IDF of words, signs and pairs of them (1 + log count), logistic regression (C=10)"
+SETTINGS = "TF-IDF of words, symbols and pairs of them (1 + log count), logistic regression (C=10)"
 C = 10.0
 MAX_ITERATIONS = 1000
 TOKEN = r"(?u)\w+|[^\w\s]"  # also one-letter words and signs, so that every text has a token

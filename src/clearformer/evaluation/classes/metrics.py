@@ -145,7 +145,7 @@ class ClassificationReport:
         if not mistakes:
             return "no mistakes"
         width = max(len(label) for label, _, _ in mistakes)
-        lines = [f"{label:{width}}  taken for {predicted}: {n:,}" for label, predicted, n in mistakes]
+        lines = [f"{label:{width}}  predicted as {predicted}: {n:,}" for label, predicted, n in mistakes]
         return "\n".join(("the most frequent mistakes:", *lines))
 
     @cached_property
@@ -173,7 +173,7 @@ def classification_report(
     true, predicted = np.asarray(labels), np.asarray(predictions)
     if true.shape != predicted.shape or true.ndim != 1 or not true.size:
         raise ValueError(
-            f"labels and predictions are two rows of one length; got {true.shape}, {predicted.shape}"
+            f"labels and predictions must be two rows of the same length; got {true.shape}, {predicted.shape}"
         )
     n_classes = len(names)
     if min(true.min(), predicted.min()) < 0 or max(true.max(), predicted.max()) >= n_classes:
@@ -183,7 +183,7 @@ def classification_report(
     if logprobs is not None:
         logp = np.asarray(logprobs, np.float64)
         if logp.shape != (len(true), n_classes):
-            raise ValueError(f"logprobs are [{len(true)} {n_classes}]; got {list(logp.shape)}")
+            raise ValueError(f"logprobs must be [{len(true)} {n_classes}]; got {list(logp.shape)}")
         loss = float(-logp[np.arange(len(true)), true].mean())
     return ClassificationReport(tuple(names), confusion.reshape(n_classes, n_classes), loss)
 

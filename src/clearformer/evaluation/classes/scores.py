@@ -62,11 +62,11 @@ def evaluate_classes(
             classes differ.
     """
     if not len(dataset.splits[split]):
-        raise DataError(f"the {split} split has no texts to measure a model on")
+        raise DataError(f"the {split} split has no texts to evaluate a model on")
     if len(dataset.labels) != model.config.n_classes:
         raise DataError(
-            f"the data have {len(dataset.labels)} labels and the model {model.config.n_classes} classes: they are "
-            "not the data that it was trained on"
+            f"the data have {len(dataset.labels)} labels, but the model has {model.config.n_classes} classes: "
+            "they are not the data that it was trained on"
         )
     texts, pad_id = dataset.splits[split], pad_of(dataset.tokenizer)
     ordered = in_length_order(texts, batch_size, model.config.max_seq_len, pad_id, too_long)
@@ -187,8 +187,8 @@ def classifier(run: Run) -> tuple[Encoder, tuple[str, ...]]:
     model, data = run.model, run.config.data
     if not isinstance(model, Encoder) or model.config.n_classes is None:
         raise UserError(
-            f"this run's model is of family {model.config.family} and has no classes; only an encoder that was "
-            "trained to classify can"
+            f"this run's model is of family {model.config.family} and has no classes; only an encoder "
+            "trained to classify has them"
         )
     labels = data.labels if isinstance(data, LabelledData) else None
     return model, labels or tuple(map(str, range(model.config.n_classes)))
@@ -201,9 +201,7 @@ def pad_of(tokenizer: Tokenizer) -> int:
         UserError: the tokeniser has none.
     """
     if tokenizer.pad_id is None:
-        raise UserError(
-            "this run's tokenizer has no <pad>: texts are classified in batches, which it fills up"
-        )
+        raise UserError("this run's tokenizer has no <pad>, which fills up batches of texts")
     return tokenizer.pad_id
 
 
@@ -234,8 +232,8 @@ def check_length(rows: Sequence[np.ndarray], limit: int, place: Callable[[int], 
     if longer:
         more = f" (and {len(longer) - 1:,} more)" if len(longer) > 1 else ""
         raise DataError(
-            f"{place(longer[0])}: {len(rows[longer[0] - 1]):,} tokens with [CLS] and [SEP], and the model reads at "
-            f"most {limit:,}{more}: shorten it, or let it be cut (too_long=truncate, on the command line --truncate)"
+            f"{place(longer[0])}: {len(rows[longer[0] - 1]):,} tokens with [CLS] and [SEP], but the model reads at "
+            f"most {limit:,}{more}: shorten it, or truncate it (too_long=truncate, on the command line --truncate)"
         )
 
 

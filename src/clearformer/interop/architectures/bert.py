@@ -126,5 +126,5 @@ def _n_classes(fields: Fields) -> int:
     names = fields.get("id2label")
     n_classes = len(names) if isinstance(names, dict) and names else fields.whole("num_labels", 2)
     if n_classes < 2:
-        fields.refuse("num_labels", "a classifier of clearformer's has two classes or more; got 1")
+        fields.refuse("num_labels", "a clearformer classifier has at least two classes; got 1")
     return n_classes

@@ -23,12 +23,14 @@ def read_rope(
     if "partial_rotary_factor" in parameters:
         fraction = parameters.number("partial_rotary_factor")
         if fraction_field is None and fraction != 1:
-            parameters.refuse("partial_rotary_factor", f"this architecture turns whole heads; got {fraction}")
+            parameters.refuse(
+                "partial_rotary_factor", f"this architecture rotates whole heads; got {fraction}"
+            )
     elif fraction_field is not None:
         fraction = fields.number(fraction_field, fraction)
     if not 0 < fraction <= 1:
         fields.refuse(
-            fraction_field or "partial_rotary_factor", f"a part of a head is wanted; got {fraction}"
+            fraction_field or "partial_rotary_factor", f"expected a fraction of a head; got {fraction}"
         )
     return RoPE(theta=theta, fraction=fraction)
 
@@ -39,7 +41,7 @@ def _parameters(fields: Fields) -> Fields:
             continue
         values = fields.values[name]
         if not isinstance(values, dict):
-            fields.refuse(name, f"settings by name are wanted; got {shown(values)}")
+            fields.refuse(name, f"expected settings by name; got {shown(values)}")
         kind = values.get("rope_type", values.get("type", "default"))
         if kind != "default":
             fields.refuse(name, f"clearformer's rotary positions are not scaled; got the type {shown(kind)}")

@@ -30,41 +30,41 @@ class Fields:
         """Return a whole number from 1 to `LARGEST`."""
         value = self.get(name, default)
         if type(value) is not int or not 1 <= value <= LARGEST:
-            self.refuse(name, f"a whole number from 1 to {LARGEST:,} is wanted; got {shown(value)}")
+            self.refuse(name, f"expected a whole number from 1 to {LARGEST:,}; got {shown(value)}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
         """Return a number of at least 0."""
         value = self.get(name, default)
         if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
-            self.refuse(name, f"a number of at least 0 is wanted; got {shown(value)}")
+            self.refuse(name, f"expected a number of at least 0; got {shown(value)}")
         return float(value)
 
     def positive(self, name: str, default: float | None = None) -> float:
         """Return a number above 0."""
         value = self.number(name, default)
         if value == 0:
-            self.refuse(name, "a number above 0 is wanted; got 0")
+            self.refuse(name, "expected a number above 0; got 0")
         return value
 
     def flag(self, name: str, default: bool | None = None) -> bool:
         """Return a field that is true or false."""
         value = self.get(name, default)
         if type(value) is not bool:
-            self.refuse(name, f"true or false is wanted; got {shown(value)}")
+            self.refuse(name, f"expected true or false; got {shown(value)}")
         return value
 
     def choice(self, name: str, default: str | None, table: Mapping[str, T]) -> T:
         """Return the entry of a table that a field names."""
         value = self.get(name, default)
         if not isinstance(value, str) or value not in table:
-            self.refuse(name, f"clearformer has {', '.join(table)}; got {shown(value)}")
+            self.refuse(name, f"clearformer supports {', '.join(table)}; got {shown(value)}")
         return table[value]
 
     def only(self, name: str, wanted: Any) -> None:
         """Refuse a field with any other value than the only one that clearformer's model has."""
         if name in self and self.values[name] != wanted:
-            self.refuse(name, f"clearformer's model has {wanted!r} alone; got {shown(self.values[name])}")
+            self.refuse(name, f"clearformer's model supports only {wanted!r}; got {shown(self.values[name])}")
 
     def same(self, name: str, other: str) -> None:
         """Refuse different values of two fields for which clearformer's model has one setting."""

@@ -78,8 +78,8 @@ def _does_not_fit(nearest: Architecture, wrong: Sequence[Mismatch]) -> ConfigErr
         for other in others
     )
     return ConfigError(
-        f"model.{first.setting}={_shown(first.ours)} does not fit: the nearest architecture that transformers has is "
-        f"{nearest.title}, which has {_shown(first.theirs)} there{also}"
+        f"model.{first.setting}={_shown(first.ours)} does not fit: the nearest architecture in transformers, "
+        f"{nearest.title}, has {_shown(first.theirs)} there{also}"
     )
 
 

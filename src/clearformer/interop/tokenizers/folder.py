@@ -115,7 +115,7 @@ def read_document(folder: Path) -> dict[str, Any]:
     if document is None:
         raise TokenizerError(
             f"{folder} has no {TOKENIZER}, and no vocab.json with merges.txt, vocab.txt or source.spm: "
-            f"save its tokenizer anew by transformers (AutoTokenizer.from_pretrained(...).save_pretrained(...))"
+            f"save its tokenizer again with transformers (AutoTokenizer.from_pretrained(...).save_pretrained(...))"
         )
     return document
 
@@ -125,8 +125,8 @@ def _fill_up(document: dict[str, Any], ids: Mapping[str, int], n_rows: int) -> N
     n_tokens = max(ids.values(), default=-1) + 1
     if n_tokens > n_rows:
         raise TokenizerError(
-            f"{n_tokens:,} tokens, and the model's vocab_size in config.json is {n_rows:,}: "
-            f"they are not of one model"
+            f"{n_tokens:,} tokens, but the model's vocab_size in config.json is {n_rows:,}: "
+            f"they are not from the same model"
         )
     unused = {f"[unused-row-{token}]": token for token in sorted(set(range(n_rows)).difference(ids.values()))}
     vocab = document["model"]["vocab"]

@@ -73,7 +73,7 @@ def _bert(folder: Path) -> dict[str, Any]:
     settings = read_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
     specials = [BERT_PAD, BERT_UNK, BERT_CLS, BERT_SEP, BERT_MASK]
     if missing := [name for name in specials if name not in vocab]:
-        raise TokenizerError(f"{folder / 'vocab.txt'}: {missing[0]} is missing; fetch it anew")
+        raise TokenizerError(f"{folder / 'vocab.txt'}: {missing[0]} is missing; download it again")
     return _document(
         {
             "type": "WordPiece",
@@ -106,11 +106,11 @@ def _marian(folder: Path) -> dict[str, Any]:
     vocab = _vocabulary(folder / "vocab.json")
     source = read_pieces(folder / "source.spm")
     if "</s>" not in vocab:
-        raise TokenizerError(f"{folder / 'vocab.json'}: </s> is missing; fetch it anew")
+        raise TokenizerError(f"{folder / 'vocab.json'}: </s> is missing; download it again")
     tokens = sorted(vocab, key=vocab.__getitem__)
     if [vocab[token] for token in tokens] != list(range(len(tokens))):
         raise TokenizerError(
-            f"{folder / 'vocab.json'}: its ids do not run from 0 without a gap; fetch it anew"
+            f"{folder / 'vocab.json'}: its ids do not run from 0 without a gap; download it again"
         )
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
     end = {"SpecialToken": {"id": "</s>", "type_id": 0}}
@@ -150,7 +150,7 @@ def _sentencepiece_normalizer(model: Pieces) -> dict[str, Any]:
 def _vocabulary(path: Path) -> dict[str, int]:
     vocab: dict[str, Any] = read_json(path)
     if not all(type(token) is int for token in vocab.values()):
-        raise TokenizerError(f"{path}: not an object of tokens and ids; fetch it anew")
+        raise TokenizerError(f"{path}: does not map tokens to ids; download it again")
     return vocab
 
 
@@ -158,4 +158,4 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError):
-        raise TokenizerError(f"{path}: not a UTF-8 text; fetch it anew") from None
+        raise TokenizerError(f"{path}: not UTF-8 text; download it again") from None

@@ -49,7 +49,9 @@ def read_pieces(path: Path) -> Pieces:
         if trainer.get(3, UNIGRAM) != UNIGRAM or not pieces:
             raise ValueError("it has no Unigram pieces")
     except (OSError, ValueError, IndexError, KeyError, struct.error) as error:
-        raise TokenizerError(f"{path}: no Unigram model of SentencePiece ({error}); fetch it anew") from None
+        raise TokenizerError(
+            f"{path}: not a SentencePiece Unigram model ({error}); download it again"
+        ) from None
     table = normalizer.get(2)
     replacements = base64.b64encode(table).decode() if isinstance(table, bytes) and table else None
     return Pieces(pieces, replacements, spaces_kept=normalizer.get(4, 1) == 0)
@@ -85,7 +87,7 @@ def fields_of(message: bytes) -> Iterator[tuple[int, Value]]:
         else:
             raise ValueError(f"unknown wire type {wire_type}")
         if at + size > len(message):
-            raise ValueError("it is cut short")
+            raise ValueError("it is truncated")
         yield number, message[at : at + size]
         at += size
 

@@ -157,7 +157,7 @@ class KernelToCome:
         try:
             function = self.built.result()[self.number]
         except Exception as error:  # torch's private code may raise anything
-            logger.info("a kernel is built alone, for with others it fails: %s", error)
+            logger.info("building a kernel by itself, because it fails with others: %s", error)
             function = self.alone()
             function = function.result() if hasattr(function, "result") else function
         self.scope[self.name] = function

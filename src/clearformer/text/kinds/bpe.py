@@ -163,11 +163,11 @@ def _merge_one_by_one(pieces: list[str], rank: dict[Merge, int]) -> Iterator[lis
 def _check_vocabulary(tokens: Sequence[str], merges: Sequence[Merge]) -> None:
     known = set(tokens)
     if missing := [byte for spelling, byte in BYTE_BY_SPELLING.items() if spelling not in known]:
-        raise TokenizerError(f"the byte 0x{missing[0]:02X} is not a token: not every text could be encoded")
+        raise TokenizerError(f"the byte 0x{missing[0]:02X} is not a token: some texts could not be encoded")
     alphabet = set(BYTE_SPELLINGS)
     if foreign := [token for token in tokens if not token or not alphabet.issuperset(token)]:
         raise TokenizerError(f"the token {foreign[0]!r} is not spelled in GPT-2's characters for bytes")
     if broken := [pair for pair in merges if not known.issuperset((*pair, "".join(pair)))]:
         raise TokenizerError(
-            f"the merge {' '.join(broken[0])!r} joins or gives something that is not a token"
+            f"the merge {' '.join(broken[0])!r} joins or makes something that is not a token"
         )

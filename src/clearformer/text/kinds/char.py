@@ -33,7 +33,7 @@ class CharTokenizer(OwnTokenizer):
 
     def __init__(self, characters: Sequence[str], specials: Sequence[str] = ()) -> None:
         if not characters or len(set(characters)) < len(characters) or any(len(c) != 1 for c in characters):
-            raise TokenizerError("a character vocabulary needs at least one character, and each of them once")
+            raise TokenizerError("a character vocabulary needs at least one character, each only once")
         require_unicode("".join(characters))
         super().__init__(characters, specials)
         known = code_points("".join(characters))

@@ -54,7 +54,7 @@ class GPT2TokenizerSpec(Spec):
         elif data := data_folder():
             folder = data / DEFAULT_FOLDER
         else:
-            raise TokenizerError(f"it is not known where GPT-2's vocabulary lies: {_WAYS_OUT}")
+            raise TokenizerError(f"no folder is given for GPT-2's vocabulary: {_WAYS_OUT}")
         if missing := [name for name in (VOCABULARY_FILE, MERGES_FILE) if not is_file(folder / name)]:
             raise TokenizerError(f"{folder} has no {missing[0]}: {_WAYS_OUT}")
         return folder
@@ -72,7 +72,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
     except (ValueError, RecursionError):
         raise _damaged(path, "not JSON") from None
     if not isinstance(ids, dict) or not all(type(token_id) is int for token_id in ids.values()):
-        raise _damaged(path, "not an object of tokens and ids")
+        raise _damaged(path, "does not map tokens to ids")
     return ids
 
 
@@ -83,7 +83,7 @@ def _read_merges(path: Path) -> list[Merge]:
     for number, line in enumerate(lines[n_header:], start=n_header + 1):
         left, _, right = line.partition(" ")
         if not left or not right or " " in right:
-            raise _damaged(path, f"line {number} is not two tokens with a space between")
+            raise _damaged(path, f"line {number} is not two tokens separated by a space")
         merges.append((left, right))
     return merges
 
@@ -98,4 +98,4 @@ def _read_text(path: Path) -> str:
 
 
 def _damaged(path: Path, what: str) -> TokenizerError:
-    return TokenizerError(f"{path}: {what}; fetch GPT-2's files anew")
+    return TokenizerError(f"{path}: {what}; download GPT-2's files again")

@@ -83,7 +83,7 @@ class ImportedTokenizer(Tokenizer):
         backend = open_backend(parsed)
         ids = backend.get_vocab(with_added_tokens=True)
         if len(set(ids.values())) < len(ids):
-            raise TokenizerError("damaged: it has two tokens of one id")
+            raise TokenizerError("damaged: two of its tokens have the same id")
         spellings = [""] * (max(ids.values(), default=-1) + 1)
         for spelling, token in ids.items():
             spellings[token] = spelling
@@ -172,9 +172,13 @@ def named_roles(path: Path) -> dict[str, str] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
-        raise TokenizerError(f"{beside.name} beside it is damaged; fetch it anew, or move it away") from None
+        raise TokenizerError(
+            f"{beside.name} beside it is damaged; download it again, or move it away"
+        ) from None
     if not isinstance(content, Mapping):
-        raise TokenizerError(f"{beside.name} beside it is not an object; fetch it anew, or move it away")
+        raise TokenizerError(
+            f"{beside.name} beside it is not a JSON object; download it again, or move it away"
+        )
     found = {role: [_name_in(content.get(key)) for key in keys] for role, keys in CONFIG_KEYS.items()}
     return {role: name for role, names in found.items() for name in names[::-1] if name is not None}
 
@@ -189,7 +193,7 @@ def _id_of_role(role: str, token: int | str, ids: Mapping[str, int]) -> int:
         raise TokenizerError(f"a special token's role is one of {', '.join(ROLES)}; got {shown(role)}")
     found = ids.get(token) if isinstance(token, str) else token
     if found is None or found not in ids.values():
-        raise TokenizerError(f"its {role} token is said to be {shown(token)}, which is not in its vocabulary")
+        raise TokenizerError(f"its {role} token is set to {shown(token)}, which is not in its vocabulary")
     return found
 
 
@@ -199,12 +203,12 @@ def marks_of(backend: tokenizers.Tokenizer) -> list[int]:
     Raises:
         TokenizerError: an id has no token, or the library fails.
     """
-    with library_errors("what it puts around a text cannot be told ({why}); fetch it anew"):
+    with library_errors("which tokens it puts around a text cannot be determined ({why}); download it again"):
         marks = backend.encode("").ids
     known = backend.get_vocab(with_added_tokens=True).values()
     if unknown := set(marks).difference(known):
         raise TokenizerError(
-            f"damaged: it puts the token {min(unknown)} around a text, and has no such token"
+            f"damaged: it puts the token {min(unknown)} around a text, but has no such token"
         )
     return marks
 
@@ -295,7 +299,7 @@ class _Decoding:
                 pass
             case _:
                 raise TokenizerError(
-                    f"it is not known how its tokens become text: its decoder is {shown(part['type'])}"
+                    f"its tokens cannot be turned into text: unknown decoder {shown(part['type'])}"
                 )
 
     def _add_words(self, prefix: str | None) -> None:

@@ -70,12 +70,12 @@ class UnigramTokenizer(BackendTokenizer):
         known = {piece for piece, _ in pieces}
         if missing := [character for character in SPELL_BYTE_PIECES if character not in known]:
             raise TokenizerError(
-                f"{missing[0]!r} is not a token, and is needed to tell a text from its bytes"
+                f"{missing[0]!r} is not a token, but is needed to tell a text from its bytes"
             )
         if unfit := [piece for piece, score in pieces if not piece or not math.isfinite(score)]:
-            raise TokenizerError(f"the token {unfit[0]!r} is empty, or its probability is no number")
+            raise TokenizerError(f"the token {unfit[0]!r} is empty, or its probability is not a number")
         if len(known.union(BYTE_PIECES)) < len(pieces) + len(BYTE_PIECES):
-            raise TokenizerError("a token stands twice in the vocabulary")
+            raise TokenizerError("a token is in the vocabulary twice")
         # So low that the characters of "<0x41>" one by one are likelier than the token.
         byte_score = len(BYTE_PIECES[0]) * min(score for _, score in pieces) - 1
         self.scores = (*[round(byte_score, SCORE_DIGITS)] * len(BYTE_PIECES), *(score for _, score in pieces))

@@ -54,7 +54,7 @@ class VocabularyTokenizer(Tokenizer):
             at += len(piece)
         if at != len(text):
             raise TokenizerError(
-                f"the pieces of a tokenizer of kind {self.kind} have {at} characters, and the text has {len(text)}: "
+                f"the pieces of a tokenizer of kind {self.kind} have {at} characters, but the text has {len(text)}: "
                 "pieces() must return all of it"
             )
         return np.asarray(tokens, dtype=np.int32)
@@ -79,8 +79,8 @@ def read_own_kind(document: Mapping[str, Any]) -> VocabularyTokenizer:
     tokens, specials = (_strings(document.get(part)) for part in ("tokens", "specials"))
     if kind not in TOKENIZERS:
         raise TokenizerError(
-            f"there is no tokenizer of kind {shown(kind)}; a kind of your own is brought by --import FILE.py, in "
-            "Python by importing it"
+            f"there is no tokenizer of kind {shown(kind)}; to use a kind of your own, pass --import FILE.py; "
+            "in Python, import it"
         )
     return TOKENIZERS[kind](tokens, specials)
 

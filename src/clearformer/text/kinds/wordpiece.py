@@ -59,7 +59,7 @@ class WordPieceTokenizer(BackendTokenizer):
         if wordlike := [name for name in specials if name.isalnum()]:
             raise TokenizerError(f"{wordlike[0]!r} could be a word: call the special token [{wordlike[0]}]")
         if not {UNK, BERT_UNK} & set(specials):
-            raise TokenizerError(f"WordPiece needs a token for what it does not know, such as {BERT_UNK}")
+            raise TokenizerError(f"WordPiece needs a token for unknown words, such as {BERT_UNK}")
         self.normalizer = bert_normalizer(lowercase)
         super().__init__(tokens, specials)
 

@@ -76,7 +76,7 @@ def test_where_compiling_fails_the_plain_step_goes_on(caplog: pytest.LogCaptureF
     assert [step(torch.tensor(1)).item(), step(torch.tensor(2)).item()] == [2, 3]
     assert len(calls) == 1
     [record] = caplog.records
-    assert "compiling failed, going on without it" in record.message
+    assert "compiling failed, continuing without it" in record.message
     assert "no C++ compiler" in record.message
 
 

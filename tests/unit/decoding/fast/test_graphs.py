@@ -189,7 +189,7 @@ def test_where_recording_fails_the_plain_step_goes_on(caplog: pytest.LogCaptureF
         assert written(model, UNEQUAL, compiled=True) == plain
 
     assert len(attempts) == 1
-    assert "going on without: operation not permitted when stream is capturing" in caplog.text
+    assert "continuing without: operation not permitted when stream is capturing" in caplog.text
 
 
 def test_under_autocast_nothing_is_recorded(recorder: Recorder) -> None:

@@ -110,7 +110,7 @@ def test_drafts_change_no_sample_and_no_stream(run: Run) -> None:
 
 
 def test_drafts_that_cannot_be_are_refused_before_the_first_piece(run: Run) -> None:
-    with pytest.raises(UserError, match="lookup: drafts are read by a step that is not compiled"):
+    with pytest.raises(UserError, match="lookup: a compiled step cannot read drafts"):
         stream(run, "abc", compiled=True, lookup=4)
 
 

@@ -185,12 +185,12 @@ def test_a_character_that_is_unknown_is_named_with_its_line(run: Run) -> None:
 
 @pytest.mark.parametrize("family", ["decoder", "encoder"])
 def test_only_an_encoder_decoder_translates(tokenizer: Tokenizer, family: str) -> None:
-    with pytest.raises(UserError, match=rf"family {family}, and only an encoder-decoder translates"):
+    with pytest.raises(UserError, match=rf"family {family}, but only an encoder-decoder translates"):
         translate(run_of(family, tokenizer), ["a"])
 
 
 def test_a_tokenizer_without_a_beginning_or_an_end_is_refused() -> None:
-    with pytest.raises(UserError, match="no <bos> or no <eos>"):
+    with pytest.raises(UserError, match="lacks <bos> or <eos>"):
         translate(run_of("encoder-decoder", CharTokenizerSpec(bos=True).train(["abc"])), ["a"])
 
 
@@ -237,5 +237,5 @@ def test_search_continues_a_prompt(tokenizer: Tokenizer) -> None:
 
 
 def test_search_is_for_decoders(run: Run) -> None:
-    with pytest.raises(UserError, match=r"an encoder-decoder, and only a decoder.*clearformer translate"):
+    with pytest.raises(UserError, match=r"an encoder-decoder, but only a decoder.*clearformer translate"):
         search(run, "abc")

@@ -84,5 +84,5 @@ def test_a_corpus_with_half_a_surrogate_pair_is_refused():
 
 @pytest.mark.parametrize("characters", ["", "aa", ["a", "bc"], ["a", ""]])
 def test_a_vocabulary_of_anything_but_distinct_characters_is_refused(characters):
-    with pytest.raises(TokenizerError, match="each of them once"):
+    with pytest.raises(TokenizerError, match="each only once"):
         CharTokenizer(characters)

@@ -118,8 +118,8 @@ def test_a_missing_file_is_named_with_both_ways_out(small_files: Path, name: str
     [
         ("encoder.json", "{", r"encoder\.json: not JSON"),
         ("encoder.json", "[" * 100_000, r"encoder\.json: not JSON"),
-        ("encoder.json", "[1]", r"encoder\.json: not an object"),
-        ("encoder.json", '{"a": "b"}', r"encoder\.json: not an object"),
+        ("encoder.json", "[1]", r"encoder\.json: does not map tokens to ids"),
+        ("encoder.json", '{"a": "b"}', r"encoder\.json: does not map tokens to ids"),
         ("encoder.json", '{"a": 0, "<|endoftext|>": 5}', r"encoder\.json: ids do not run"),
         ("encoder.json", '{"a": 0, "b": 1}', r"encoder\.json: ids do not run"),
         ("encoder.json", '{"a": 0, "<|endoftext|>": 1}', "byte 0x00 is not a token"),

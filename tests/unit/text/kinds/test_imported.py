@@ -267,9 +267,9 @@ def test_without_a_file_beside_it_roles_go_by_the_usual_names(tmp_path: Path, pu
     ("roles", "message"),
     [
         ({"cls": "<s>"}, "role is one of pad, bos, eos, unk, mask; got 'cls'"),
-        ({"bos": "<bos>"}, "its bos token is said to be '<bos>'"),
-        ({"eos": 999}, "its eos token is said to be 999"),
-        ({"eos": -1}, "its eos token is said to be -1"),
+        ({"bos": "<bos>"}, "its bos token is set to '<bos>'"),
+        ({"eos": 999}, "its eos token is set to 999"),
+        ({"eos": -1}, "its eos token is set to -1"),
     ],
 )
 def test_a_role_that_will_not_do_is_named(roles: dict, message: str):
@@ -285,10 +285,13 @@ def test_a_role_that_will_not_do_is_named(roles: dict, message: str):
         ({"added_tokens": [{"id": 0}]}, "cannot read it"),
         (
             {"decoder": {"type": "CTC", "pad_token": "", "word_delimiter_token": "", "cleanup": True}},
-            "decoder is 'CTC'",
+            "unknown decoder 'CTC'",
         ),
-        ({"decoder": {"type": "Strip", "content": "x", "start": 0, "stop": 1}}, "decoder is 'Strip'"),
-        ({"decoder": {"type": "Replace", "pattern": {"Regex": "a"}, "content": ""}}, "decoder is 'Replace'"),
+        ({"decoder": {"type": "Strip", "content": "x", "start": 0, "stop": 1}}, "unknown decoder 'Strip'"),
+        (
+            {"decoder": {"type": "Replace", "pattern": {"Regex": "a"}, "content": ""}},
+            "unknown decoder 'Replace'",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line(changes: dict, message: str):

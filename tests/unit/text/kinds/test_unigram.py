@@ -122,8 +122,8 @@ def test_training_does_not_depend_on_the_process_or_on_how_the_text_is_cut(monke
         ([*FIRST, ("a", -1.0), ("a", -2.0)], "twice"),
         ([*FIRST, ("<0x41>", -1.0)], "twice"),
         ([*FIRST, ("", -1.0)], "empty"),
-        ([*FIRST, ("a", math.nan)], "no number"),
-        ([*FIRST, ("a", -math.inf)], "no number"),
+        ([*FIRST, ("a", math.nan)], "not a number"),
+        ([*FIRST, ("a", -math.inf)], "not a number"),
     ],
 )
 def test_a_vocabulary_that_will_not_do_is_refused(pieces: list, message: str):

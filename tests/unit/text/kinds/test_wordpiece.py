@@ -107,7 +107,7 @@ def test_a_token_that_goes_on_with_a_word_begins_none():
 
 @pytest.mark.parametrize(
     ("specials", "message"),
-    [(["[PAD]"], "needs a token for what it does not know"), (["PAD"], "could be a word")],
+    [(["[PAD]"], "needs a token for unknown words"), (["PAD"], "could be a word")],
 )
 def test_special_tokens_that_will_not_do_are_refused(specials: list[str], message: str):
     with pytest.raises(TokenizerError, match=message):
