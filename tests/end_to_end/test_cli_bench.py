@@ -37,7 +37,7 @@ def test_training_for_a_person(four_runs: Path, capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr()
     assert "100 GFLOP/s in float32, 200 GFLOP/s in bfloat16; copying 30 GB/s" in " ".join(printed.out.split())
     assert "times as fast" in printed.out
-    assert "nanogpt took no part: no folder was given: --against nanogpt=FOLDER" in printed.out
+    assert "nanogpt skipped: no folder was given: --against nanogpt=FOLDER" in printed.out
     assert "mfu: unknown" in printed.out
     assert "  transformers" in printed.err
 

@@ -94,7 +94,7 @@ def test_the_files_of_an_export(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "AutoModelForCausalLM" in card
     assert "3 steps on the data `pydoc`" in card
     assert "2.5000 nats per token" in card
-    assert "GPT-2; load it by transformers.AutoModelForCausalLM" in capsys.readouterr().out
+    assert "GPT-2; load it with transformers.AutoModelForCausalLM" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -271,7 +271,7 @@ def refuses(place: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["study"], "clearformer study needs one of its commands: list, show, run"),
+        (["study"], "clearformer study needs a command: list, show, run"),
         (["study", "runn"], "there is no 'runn'; did you mean 'run'?"),
         (["study", "run"], "NAME...|ALL is missing"),
         (["study", "run", "dept"], "there is no study 'dept'; did you mean 'depth'?"),
@@ -282,9 +282,9 @@ def refuses(place: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
         (["study", "run", "depth", "--jobs", "0"], "--jobs: 1 or more; got 0"),
         (["study", "run", "depth", "--slurm", "array=3"], "--slurm: 'array' is set by clearformer"),
         (["study", "run", "depth", "--device", "gpu"], "train.device: auto, cpu"),
-        (["study", "run", "depth", "--folder", "text.txt"], "--folder: text.txt is no folder"),
-        (["study", "run", "depth", "--folder", ""], "--folder: nothing is given as a name"),
-        (["study", "report", "--folder", "nowhere"], "--folder: there is no folder nowhere"),
+        (["study", "run", "depth", "--folder", "text.txt"], "--folder: text.txt is not a folder"),
+        (["study", "run", "depth", "--folder", ""], "--folder: the name is empty"),
+        (["study", "report", "--folder", "nowhere"], "--folder: no folder nowhere"),
         (["sweep", "quick", "train.lr="], "train.lr: a value is missing"),
         (
             ["sweep", "quick", "model.n_layers=2..1"],
@@ -295,7 +295,7 @@ def refuses(place: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
         (["sweep", "quick", "train.lr=1,2", "--name", "depth"], "there is a study 'depth' of the lectures"),
         (["compare", "nothing"], "there is no run 'nothing'"),
         (["plot", "nothing"], "there is no run 'nothing'"),
-        (["plot", ""], "RUN: nothing is given as a name"),
+        (["plot", ""], "RUN: the name is empty"),
         (["plot", "nothing", "--x", "step"], "--x: one of steps, tokens, seconds; got 'step'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
