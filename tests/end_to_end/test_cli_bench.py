@@ -120,7 +120,7 @@ def test_a_command_in_a_new_process() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("generate", "pairs"), "bench generate compares decoders, and pairs is none"),
+        (("generate", "pairs"), "bench generate compares decoders, and pairs is not one"),
         (("generate", "text", "model.n_layers=2"), "model.n_layers=2: text is a run"),
         (("generate", "minigpt", "model.n_layer=2"), "model.n_layer"),
         (("generate", "nowhere"), "there is no run 'nowhere'"),

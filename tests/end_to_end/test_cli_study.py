@@ -272,8 +272,8 @@ def refuses(place: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
     ("arguments", "told"),
     [
         (["study"], "clearformer study needs a command: list, show, run"),
-        (["study", "runn"], "there is no 'runn'; did you mean 'run'?"),
-        (["study", "run"], "NAME...|ALL is missing"),
+        (["study", "runn"], "there is no command 'runn'; did you mean 'run'?"),
+        (["study", "run"], "all|NAME... is missing"),
         (["study", "run", "dept"], "there is no study 'dept'; did you mean 'depth'?"),
         (["study", "show", "../x"], "there is no study '../x'; see clearformer study list"),
         (["study", "run", "depth", "--scale", "0"], "--scale: above 0 and up to 1"),

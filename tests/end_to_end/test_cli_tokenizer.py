@@ -444,10 +444,10 @@ def test_nothing_is_no_text_and_not_the_present_folder(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(corpus.parent)
-    assert refusal("train", "", "--out", tmp_path / "t.json").startswith("PATH: nothing is given")
+    assert refusal("train", "", "--out", tmp_path / "t.json").startswith("PATH: the name is empty")
     assert not (tmp_path / "t.json").exists()
-    assert refusal("compare", "").startswith("FILE: nothing is given")
-    assert refusal("compare", corpus, "--held-out", "").startswith("--held-out: nothing is given")
+    assert refusal("compare", "").startswith("FILE: the name is empty")
+    assert refusal("compare", corpus, "--held-out", "").startswith("--held-out: the name is empty")
 
 
 def test_a_locale_without_a_language_changes_nothing() -> None:

@@ -33,4 +33,4 @@ def command(
     check_not_empty("DIR", [folder])
     made = from_hf(folder, run)
     n_parameters = sum(parameter.numel() for parameter in made.model.parameters())
-    typer.echo(f"{short_path(made.folder.path)}: {made.config.model.family} with {n_parameters:,} parameters")
+    typer.echo(f"{short_path(made.folder.path)}: {made.config.model.family} of {n_parameters:,} parameters")

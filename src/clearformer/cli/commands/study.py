@@ -127,7 +127,7 @@ def run(
     """Run studies, then write their report.
 
     Finished runs are kept, interrupted ones resumed. Worker processes claim runs, so several machines that share the
-    folder may run the same command. If a run fails, the reason is kept in failed/ and the others go on; the command
+    folder may run the same command. If a run fails, the reason is kept in failed/ and the others continue; the command
     then exits with status 1, and the next call tries the run again. Ctrl-C ends the workers and keeps everything.
     """
     store = store_of(folder)
@@ -162,7 +162,7 @@ def report(
         list[str] | None,
         typer.Argument(
             metavar="[all|NAME]...",
-            help="Names of studies, or all; by default, those with measurements.",
+            help="Names of studies, or all, also those not measured; by default, the measured ones.",
         ),
     ] = None,
     folder: Folder = None,

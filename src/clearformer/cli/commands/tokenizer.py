@@ -75,7 +75,9 @@ def train(
     ] = None,
     kind: Annotated[
         TrainedKind,
-        typer.Option(metavar="KIND", help="char, byte, bpe, wordpiece or unigram."),
+        typer.Option(
+            metavar="KIND", help="char, byte, or learned parts of words: bpe, wordpiece or unigram."
+        ),
     ] = TrainedKind.BPE,
     vocab_size: Annotated[
         int | None,
@@ -89,7 +91,7 @@ def train(
         bool | None,
         typer.Option(
             "--lowercase/--cased",
-            help="Whether bpe, wordpiece and unigram lower-case the text.",
+            help="Lower-case the text, or keep its case (bpe, wordpiece and unigram).",
             show_default="lowercase for wordpiece, else cased",
         ),
     ] = None,
@@ -132,7 +134,7 @@ def train(
     typer.echo(f"{out}: {_description(tokenizer)}", err=True)
     if "vocab_size" in type(spec).model_fields and tokenizer.vocab_size < spec.vocab_size:
         typer.echo(
-            f"fewer tokens than the {spec.vocab_size:,} requested: nothing else repeats in the text",
+            f"fewer tokens than the {spec.vocab_size:,} requested: the text repeats nothing else that could be a token",
             err=True,
         )
     typer.echo(f'next: clearformer tokenizer show "some text" --tokenizer {out}', err=True)

@@ -119,6 +119,6 @@ def summary(config: "RunConfig") -> str:
     positions = "no" if model.position.kind == "none" else model.position.kind
     batch = train.objective.describe_batch(train.batch_size, model.max_seq_len, config.data.form)
     return (
-        f"{model.family} with {layers}, d_model {model.d_model}, {model.attention.kind} attention, "
+        f"{model.family} of {layers}, d_model {model.d_model}, {model.attention.kind} attention, "
         f"{positions} positions; data {config.data.label}, optimizer {train.optimizer.kind}, {batch} per step"
     )
