@@ -60,6 +60,38 @@ def test_help_shows_metavars_and_no_type_of_python(name: str, capsys: pytest.Cap
         assert not PYTHON_TYPE.findall(out)
 
 
+@pytest.mark.parametrize("name", GROUPS)
+def test_the_list_of_a_group_s_commands_is_not_cut(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([name, "--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in listed] == list(GROUPS[name])
+    assert all(line.endswith(".") and not line.endswith("...") for line in listed)
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        ("eval", "RUN"),
+        ("translate", "RUN [FILE]"),
+        ("train", "[PRESET] [KEY=VALUE]..."),
+        ("tokenizer train", "[PATH]..."),
+        ("tokenizer compare", "FILE..."),
+        ("study run", "all|NAME..."),
+        ("study report", "[all|NAME]..."),
+        ("sweep", "PRESET KEY=A,B..."),
+    ],
+)
+def test_usage_shows_arguments_as_they_are_typed(
+    words: str, arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words.split(), "--help"]) == 0
+    first = capsys.readouterr().out.partition("\n")[0]
+    assert first == f"Usage: clearformer {words} [OPTIONS] {arguments}"
+
+
 @pytest.mark.parametrize("name", clearformer.__all__)
 def test_public_names_are_there(name: str) -> None:
     assert getattr(clearformer, name) is not None

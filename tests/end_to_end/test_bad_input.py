@@ -263,7 +263,7 @@ def test_a_new_line_that_is_none_is_told(
     fails: Fails, text: Path, trained: Trained, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trained("a")
-    assert r"a new line is typed --prompt $'fox\n' in bash" in fails("generate", "a", "--prompt", r"fox\n")
+    assert r"for a newline, type --prompt $'fox\n' in bash" in fails("generate", "a", "--prompt", r"fox\n")
     text.write_text(text.read_text() + "\\\n")
     assert main(train(text, "--run", "b")) == 0
     capsys.readouterr()

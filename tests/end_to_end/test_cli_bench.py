@@ -37,7 +37,7 @@ def test_training_for_a_person(four_runs: Path, capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr()
     assert "100 GFLOP/s in float32, 200 GFLOP/s in bfloat16; copying 30 GB/s" in " ".join(printed.out.split())
     assert "times as fast" in printed.out
-    assert "nanogpt took no part: no folder given: --against nanogpt=FOLDER" in printed.out
+    assert "nanogpt skipped: no folder given: --against nanogpt=FOLDER" in printed.out
     assert "mfu: unknown" in printed.out
     assert "  transformers" in printed.err
 
@@ -120,7 +120,7 @@ def test_a_command_in_a_new_process() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("generate", "pairs"), "bench generate compares decoders, and pairs is none"),
+        (("generate", "pairs"), "bench generate compares decoders, and pairs is not one"),
         (("generate", "text", "model.n_layers=2"), "model.n_layers=2: text is a run"),
         (("generate", "minigpt", "model.n_layer=2"), "model.n_layer"),
         (("generate", "nowhere"), "there is no run 'nowhere'"),

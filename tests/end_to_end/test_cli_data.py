@@ -43,7 +43,7 @@ def test_list_shows_every_built_in_text_and_where_it_is(cache: Path) -> None:
     output = run("list").stdout
     assert "pydoc" in output
     assert "Python's standard library" in output
-    assert "fetched when first used" in output
+    assert "downloaded on first use" in output
     place = cache / "data" / "shakespeare" / "input.txt"
     place.parent.mkdir(parents=True)
     place.touch()
@@ -66,10 +66,10 @@ def test_list_shows_the_data_of_every_kind(tmp_path: Path, monkeypatch: pytest.M
     assert places["dates"] == "generated on first use by Babel and num2words"
     output = run("list").stdout
     assert all(name in output for name in places)
-    assert "not on this machine: preparing it tells where it is to be had" in output
+    assert "not on this machine; clearformer data prepare says where to get it" in output
     (tmp_path / "multi30k").mkdir()
     monkeypatch.setenv("CLEARFORMER_DATA", str(tmp_path))
-    assert f"at hand: {tmp_path / 'multi30k'}" in run("list").stdout
+    assert f"available: {tmp_path / 'multi30k'}" in run("list").stdout
 
 
 def test_prepare_shows_the_splits(book: Path) -> None:
@@ -91,7 +91,7 @@ def test_inspect_shows_how_the_splits_start_and_what_is_frequent(book: Path) -> 
     assert "train starts:\n  A book.\n\n  It has lines" in output
     assert "most frequent: ' ' 18.0%" in output
     assert r"'\n' 6.0%" in output
-    assert "2 shards, each with the SHA-256 it was written with" in output
+    assert "2 shards checked, all SHA-256 sums match" in output
 
 
 def test_inspect_prints_json(book: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_damaged_shard_is_found_and_made_again(book: Path) -> None:
     assert isinstance(error, ShardError)
     assert error.exit_status == 1
     assert str(shard) in str(error)
-    assert "`clearformer data prepare` with the same settings makes it again" in str(error)
+    assert "run clearformer data prepare with the same settings to rebuild it" in str(error)
     assert run("prepare", f"data.path={book}").exit_code == 0
     assert shard.read_bytes() == whole
 
@@ -141,7 +141,7 @@ def test_inspect_shows_pairs_with_their_tokens(tmp_path: Path) -> None:
     given = ("data.kind=pairs", f"data.path={path}")
     output = run("inspect", *given).stdout
     assert "  source  100 cats\n          1 | 0 | 0 |   | c | a | t | s\n  target  100 chats\n" in output
-    assert "14 files, each with the SHA-256 it was written with" in output
+    assert "14 files checked, all SHA-256 sums match" in output
     printed = printed_json("inspect", *given)
     assert printed["n_files_checked"] == 14
     assert [example["target"] for example in printed["examples"]["train"]] == [
@@ -179,7 +179,7 @@ def test_damaged_pairs_are_found_and_made_again() -> None:
     error = run("inspect", *given).exception
     assert isinstance(error, ShardError)
     assert str(damaged) in str(error)
-    assert "`clearformer data prepare` with the same settings makes it again" in str(error)
+    assert "run clearformer data prepare with the same settings to rebuild it" in str(error)
     assert run("prepare", *given).exit_code == 0
     assert damaged.read_bytes() == whole
 

@@ -94,7 +94,7 @@ def test_the_files_of_an_export(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "AutoModelForCausalLM" in card
     assert "3 steps on the data `pydoc`" in card
     assert "2.5000 nats per token" in card
-    assert "GPT-2; load it by transformers.AutoModelForCausalLM" in capsys.readouterr().out
+    assert "GPT-2; load it with transformers.AutoModelForCausalLM" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -169,9 +169,9 @@ def test_one_file_for_llama_cpp(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_an_empty_name_is_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert str(refusal("export", make("decoder"), "")).startswith("DIR: nothing is given")
-    assert str(refusal("export", "", "out")).startswith("RUN: nothing is given")
-    assert str(refusal("import", "")).startswith("DIR: nothing is given")
+    assert str(refusal("export", make("decoder"), "")).startswith("DIR: the name is empty")
+    assert str(refusal("export", "", "out")).startswith("RUN: the name is empty")
+    assert str(refusal("import", "")).startswith("DIR: the name is empty")
 
 
 def test_a_type_that_gguf_does_not_have_is_named(tmp_path: Path) -> None:

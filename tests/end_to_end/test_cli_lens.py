@@ -158,7 +158,7 @@ def test_what_two_runs_or_the_training_cannot_tell_is_refused(refuses: Fails, fo
     assert "--other: --view compare needs it" in refuses(*two)
     assert "the two runs have different tokenizers (char of" in refuses(*two, "--other", "gaps")
     assert "there is no run 'texd'" in refuses(*two, "--other", "texd")
-    assert "--sample: --view next has no such" in refuses("lens", "text", TEXT, "--sample", "3")
+    assert "--sample: no option of --view next" in refuses("lens", "text", TEXT, "--sample", "3")
     assert "--by: pattern or output; got 'weights'" in refuses(
         "lens", "text", TEXT, "--view", "matches", "--other", "text", "--by", "weights"
     )
@@ -201,7 +201,7 @@ def test_a_figure_is_drawn_and_told_of(four_runs: Path, capsys: pytest.CaptureFi
 REFUSED = {
     "--view takes tokens, next": ("--view", "nothing"),
     "did you mean 'ledger'?": ("--view", "leger"),
-    "--layer: --view ledger has no such; it takes --output": ("--view", "ledger", "--layer", "0"),
+    "--layer: no option of --view ledger, which takes --output": ("--view", "ledger", "--layer", "0"),
     "--key: --view score needs it": ("--view", "score", "--layer", "0"),
     "position 9 is beyond the text of 9 tokens": ("--view", "lens", "--position", "9"),
     "--target: 'qu' is no token of this tokenizer, which cuts it: q | u": (
@@ -225,6 +225,6 @@ def test_what_cannot_be_shown_is_refused_in_one_line(message: str, refuses: Fail
 
 def test_a_text_is_needed_but_by_what_reads_none(refuses: Fails) -> None:
     assert "TEXT is missing: --view tokens" in refuses("lens", "text", "--view", "tokens")
-    assert "--view positions reads no text; leave 'abc' out" in refuses(
+    assert "--view positions reads no text; omit 'abc'" in refuses(
         "lens", "text", "abc", "--view", "positions"
     )

@@ -58,7 +58,7 @@ def test_the_lecture_s_model_for_a_person(run: Any) -> None:
     assert "By formula: 2,921,984 parameters, 2,916,864 without biases and norms" in out
     assert lines["weights"] == ["11.1", "MiB"]
     assert float(lines["peak"][0]) > float(lines["activations"][0])
-    assert "an estimate" in out
+    assert "Time (estimate)" in out
     assert "40% of 312.0 TFLOP/s (a100 in bfloat16, datasheet)" in " ".join(out.split())
     assert "takes 65" in err
 

@@ -134,7 +134,7 @@ def test_byte_needs_no_file(tmp_path: Path):
 
 def test_train_says_when_the_corpus_gives_fewer_tokens(corpus: Path, tmp_path: Path):
     result = succeed("train", corpus, "--vocab-size", "5000", "--out", tmp_path / "t.json")
-    assert "fewer than the 5,000 asked for" in result.stderr
+    assert "fewer tokens than the 5,000 requested" in result.stderr
 
 
 def test_train_replaces_a_file_only_when_forced(corpus: Path, tmp_path: Path):
@@ -158,12 +158,12 @@ def test_train_replaces_a_file_only_when_forced(corpus: Path, tmp_path: Path):
         (["corpus.txt", "--vocab-size", "0"], "vocab_size=0 is too small"),
         (
             ["corpus.txt", "--kind", "char", "--vocab-size", "300"],
-            "--vocab-size does not go with --kind char",
+            "--vocab-size does not apply to --kind char",
         ),
-        (["corpus.txt", "--unk"], "--unk does not go with --kind bpe"),
-        (["corpus.txt", "--kind", "char", "--lowercase"], "--lowercase does not go with --kind char"),
-        (["corpus.txt", "--kind", "byte", "--cased"], "--cased does not go with --kind byte"),
-        (["corpus.txt", "--normalize", "nfkc"], "--normalize does not go with --kind bpe"),
+        (["corpus.txt", "--unk"], "--unk does not apply to --kind bpe"),
+        (["corpus.txt", "--kind", "char", "--lowercase"], "--lowercase does not apply to --kind char"),
+        (["corpus.txt", "--kind", "byte", "--cased"], "--cased does not apply to --kind byte"),
+        (["corpus.txt", "--normalize", "nfkc"], "--normalize does not apply to --kind bpe"),
         (["corpus.txt", "--kind", "wordpiece", "--vocab-size", "1"], "vocab_size=1 is too small"),
         (["corpus.txt", "--kind", "wordpiece", "--vocab-size", "9"], "the corpus's 12 characters"),
         (["corpus.txt", "--kind", "unigram", "--vocab-size", "275"], "vocab_size=275 is too small"),
@@ -268,7 +268,7 @@ def test_show_breaks_merges_only_before_an_arrow(corpus: Path, tmp_path: Path):
 
 def test_show_cuts_a_long_table_and_says_so():
     out = succeed("show", "a" * 1234).stdout
-    assert "... and 734 more; --json gives all of them" in out
+    assert "... and 734 more; --json prints all" in out
     assert "1,234 characters" in out
 
 
@@ -407,18 +407,18 @@ def test_compare_prints_a_table_and_an_example_cut_by_each(sayings: Path, column
     ("arguments", "message"),
     [
         (["missing.txt"], "missing.txt: there is no such file"),
-        (["short.txt"], "short.txt: too short to hold a part of it out"),
+        (["short.txt"], "short.txt: too short to hold out a part of it"),
         (["corpus.txt", "--kinds", "bpe,wordpeice"], "got 'wordpeice'; did you mean 'wordpiece'?"),
         (
             ["corpus.txt", "--kinds", "gpt2"],
-            "--kinds takes of char, byte, bpe, wordpiece, unigram; got 'gpt2'",
+            "--kinds takes a list of char, byte, bpe, wordpiece, unigram; got 'gpt2'",
         ),
         (["corpus.txt", "--vocab-size", "1000,many"], "--vocab-size takes whole numbers"),
         (["corpus.txt", "--vocab-size", "300,0"], "vocab_size=0 is too small"),
         (["corpus.txt", "--tokenizer", "nothing"], "--tokenizer nothing: neither a file"),
         (["corpus.txt", "--tokenizer", "char"], "use --kinds char"),
         (["corpus.txt", "--tokenizer", "corpus.txt"], "corpus.txt: not JSON"),
-        (["corpus.txt", "--held-out", "blank.txt", "--kinds", "byte"], "no text in it to measure on"),
+        (["corpus.txt", "--held-out", "blank.txt", "--kinds", "byte"], "no text to measure on"),
         (
             ["corpus.txt", "--held-out", "missing.txt", "--kinds", "byte"],
             "missing.txt: there is no such file",
@@ -444,10 +444,10 @@ def test_nothing_is_no_text_and_not_the_present_folder(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(corpus.parent)
-    assert refusal("train", "", "--out", tmp_path / "t.json").startswith("PATH: nothing is given")
+    assert refusal("train", "", "--out", tmp_path / "t.json").startswith("PATH: the name is empty")
     assert not (tmp_path / "t.json").exists()
-    assert refusal("compare", "").startswith("FILE: nothing is given")
-    assert refusal("compare", corpus, "--held-out", "").startswith("--held-out: nothing is given")
+    assert refusal("compare", "").startswith("FILE: the name is empty")
+    assert refusal("compare", corpus, "--held-out", "").startswith("--held-out: the name is empty")
 
 
 def test_a_locale_without_a_language_changes_nothing() -> None:

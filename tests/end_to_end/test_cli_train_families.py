@@ -80,7 +80,7 @@ def test_pairs_are_translated(trains: Trains, pairs: tuple[str, str]) -> None:
 
     run = "translate-my"
     assert "encoder-decoder of 1 + 1 layers, d_model 24" in told
-    assert "up to 1,024 tokens a step" in told
+    assert "up to 1,024 tokens per step" in told
     assert lines[0].startswith(f"{Path('runs').resolve() / run}: 4 steps in ")
     assert re.fullmatch(
         r"held-out pairs \(all 7\): \d+\.\d{4} nats per token, perplexity \d+\.\d\d; \d+\.\d% of the tokens are .*",
@@ -127,7 +127,7 @@ def test_labelled_texts_are_classified_beside_a_baseline(trains: Trains, labelle
     lines, told = trains("classify", labelled, "tokenizer.vocab_size=90", "train.batch_size=8")
 
     assert "encoder of 1 layer, d_model 24" in told
-    assert "8 texts a step" in told
+    assert "8 texts per step" in told
     assert lines[1] == "held-out texts:"
     assert re.match(r"  this run  accuracy \d+\.\d\d% \(\d of 4\), macro-F1 ", lines[2])
     assert re.match(r"  baseline  accuracy 100\.00% \(4 of 4\), macro-F1 1\.0000", lines[3])

@@ -285,7 +285,7 @@ def test_int8_weights_of_a_run_without_data_say_that_their_cost_is_unknown(says:
     out, err = says("generate", "text", "--prompt", "abc", "--max-new-tokens", "9", "--int8")
 
     assert out.startswith("abc")
-    assert err.startswith("int8 weights: their loss is not known: ")
+    assert err.startswith("int8 weights: loss not measured: ")
 
 
 # --- generate --beams -------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ def test_generate_with_beams_is_the_likeliest_text(says: Says) -> None:
 def test_beams_and_what_samples_are_drawn_by_exclude_each_other(fails: Fails, option: str) -> None:
     line = fails("generate", "text", "--beams", "2", option, "1")
 
-    assert f"{option}: beam search draws no samples; leave out {option}, or --beams" in line
+    assert f"{option}: beam search does not sample; omit {option} or --beams" in line
 
 
 def test_more_texts_than_beams_are_refused(fails: Fails) -> None:

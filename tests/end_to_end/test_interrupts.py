@@ -114,7 +114,7 @@ def test_a_signal_ends_the_run_with_all_kept_and_names_the_way_on(
     assert "Traceback" not in log
     last_line = log.rstrip().splitlines()[-1]
     told = re.fullmatch(
-        r"clearformer: stopped at step (\d+); everything so far is kept in runs/a; go on by: "
+        r"clearformer: stopped at step (\d+); everything so far is kept in runs/a; to continue: "
         r"python -m clearformer (train --resume --run a)",
         last_line,
     )

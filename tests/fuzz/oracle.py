@@ -24,7 +24,7 @@ from .cases import Case, Target, Violation
 
 PACKAGE = Path(clearformer.__file__).parent
 SECONDS = 30  # for one case; on a busy machine too
-DEFECT = "defect of clearformer"  # how the command line tells an error that is no user's
+DEFECT = "bug in clearformer"  # how the command line tells an error that is no user's
 
 
 class Hang(BaseException):

@@ -10,25 +10,25 @@ from clearformer.cli.streams import ReaderGone, standard_streams
 from clearformer.errors import UserError, did_you_mean, shortened
 
 COMMANDS = {
-    "train": "Train a model from a preset, a TOML file, key=value settings.",
-    "eval": "Measure a run on held-out data: loss, BLEU, accuracy, and what they compare with.",
-    "generate": "Continue a text.",
+    "train": "Train a model from a preset, a TOML file or key=value settings.",
+    "eval": "Evaluate a run on held-out data: loss, BLEU, accuracy, baselines.",
+    "generate": "Continue a prompt.",
     "translate": "Translate a file, line by line.",
-    "classify": "Tell the class of each line of a file.",
-    "lens": "Look inside: why this token, who reads whom, what each layer predicts.",
-    "look": "Open a run in the browser: every number of it, live while it trains.",
-    "tokenizer": "Train a tokenizer, or see what one makes of a text.",
-    "data": "List the built-in texts; prepare and inspect yours.",
-    "plan": "Parameters, FLOPs, memory and time of a run, before it is made.",
-    "presets": "List the runs to begin from, or show one.",
-    "runs": "List what has been trained.",
-    "export": "Write a run as a folder that transformers loads.",
-    "import": "Make a run of a model that others saved.",
-    "study": "Run the lectures' experiments, and one's own; published numbers beside measured ones.",
-    "sweep": "Run the product of some settings' values.",
-    "compare": "Runs beside each other: settings, losses, intervals, paired differences.",
-    "plot": "Draw the curves of runs, to a file or in the terminal.",
-    "bench": "Speed beside what people use today, in turn on this machine.",
+    "classify": "Classify each line of a file.",
+    "lens": "Look inside a model: attention, logits, heads, attributions.",
+    "look": "Inspect every number of a run in the browser, live while it trains.",
+    "tokenizer": "Train a tokenizer, show the tokens of a text, or compare several.",
+    "data": "List the built-in data; prepare and inspect your own.",
+    "plan": "Show a run's parameters, FLOPs, memory and time before training.",
+    "presets": "List the presets to start from, or show one.",
+    "runs": "List the runs with their progress and losses.",
+    "export": "Export a run to the format of transformers or llama.cpp.",
+    "import": "Make a run from a model in the format of transformers.",
+    "study": "Run the lectures' experiments or your own; check published numbers.",
+    "sweep": "Train every combination of some settings' values.",
+    "compare": "Compare runs: settings, losses, intervals, paired differences.",
+    "plot": "Plot the loss curves of runs, in the terminal or to a file.",
+    "bench": "Compare speed with other packages on this machine.",
 }
 
 USAGE = """\
@@ -40,11 +40,11 @@ Commands:
 {commands}
 
 Options:
-  --help     Show this, or a command's own help after its name.
+  --help     Show this help or, after a command, the command's help.
   --version  Show the version.
-  --debug    Show where in the code an error came from.
+  --debug    Print the traceback of an error.
 
-Begin with `clearformer train`: a small model of English in about a minute of training."""
+Start with `clearformer train`: about a minute for a small model of English."""
 
 
 def usage() -> str:

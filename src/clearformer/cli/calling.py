@@ -14,8 +14,8 @@ from clearformer.errors import did_you_mean, nearest, shortened
 # Newer versions of typer bundle their own copy of click, so its exceptions and classes are recognised by name.
 UsageError: Any = typer.BadParameter.__mro__[1]
 HELP = ["--help", "-h"]
-IMPORT = "Run this Python file first: it registers kinds of your own (may be given more than once)."
-DEBUG = "Show where in the code an error came from."
+IMPORT = "Python file to run first, which registers your own kinds (repeatable)."
+DEBUG = "Print the traceback of an error."
 
 
 def call(app: typer.Typer, name: str, arguments: list[str], enable_debug: Callable[[], None]) -> int:
@@ -35,7 +35,7 @@ def call(app: typer.Typer, name: str, arguments: list[str], enable_debug: Callab
     add_common_options(command, enable_debug)
     for each in commands_of(command):
         each.rich_markup_mode = None
-        hide_types_of_arguments(each)
+        simplify_arguments(each)
     check_known_command(command, name, arguments)
     try:
         with command.make_context(name, list(arguments)) as context:
@@ -78,11 +78,22 @@ def add_common_options(command: Any, enable_debug: Callable[[], None]) -> None:
         each.params.extend(options)
 
 
-def hide_types_of_arguments(command: Any) -> None:
-    """Make help show only an argument's metavar: `RUN` instead of `RUN <str>`."""
+def simplify_arguments(command: Any) -> None:
+    """Make help show only an argument's metavar: `RUN` instead of `{RUN}` and `RUN <str>`."""
     for param in command.params:
         if param.param_type_name == "argument":
             param.display_type_rich = lambda **_: None
+            usage = usage_of(param)
+            param.get_usage_pieces = lambda _, usage=usage: [usage]
+
+
+def usage_of(argument: Any) -> str:
+    """How a usage line shows an argument: `RUN`, `[RUN]`, `RUN...` or `[RUN]...`."""
+    metavar = name_of(argument)
+    if metavar.endswith("..."):  # it says itself what is optional and what repeats
+        return metavar
+    name = metavar if argument.required else f"[{metavar}]"
+    return name if argument.nargs == 1 else f"{name}..."
 
 
 def commands_of(command: Any) -> Iterator[Any]:
@@ -101,11 +112,10 @@ def check_known_command(command: Any, name: str, arguments: list[str]) -> None:
     if known is None or (arguments and (arguments[0].startswith("-") or arguments[0] in known)):
         return
     if not arguments:
-        raise UsageMistake(f"{name} needs one of its commands: {', '.join(known)}; see {name} --help")
-    name_typed = shortened(arguments[0])
-    raise UsageMistake(
-        f"{name}: there is no {name_typed!r}{did_you_mean(name_typed, known) or '; there are ' + ', '.join(known)}"
-    )
+        raise UsageMistake(f"{name} needs a command: {', '.join(known)}; see {name} --help")
+    typed = shortened(arguments[0])
+    hint = did_you_mean(typed, known) or f"; there are {', '.join(known)}"
+    raise UsageMistake(f"{name}: there is no command {typed!r}{hint}")
 
 
 def usage_line(error: Any, name: str, command: Any, arguments: list[str]) -> str:
@@ -135,7 +145,7 @@ def no_such_option(option: str, command: Any, arguments: list[str]) -> str:
     options = [each for each in known if each.startswith("--")]
     if match := nearest(typed, options):
         return f"no option {shortened(typed)}; did you mean {match}?"
-    way_out = f"; what begins with - and is no option comes after --: -- {shortened(typed)!r}"
+    way_out = f"; put an argument that begins with - after --: -- {shortened(typed)!r}"
     takes_arguments = any(param.param_type_name == "argument" for param in command.params)
     return f"no option {shortened(typed)}{way_out if takes_arguments else ''}"
 
@@ -145,7 +155,7 @@ def name_of(param: Any) -> str:
     if param is None:
         return "an argument"
     if param.param_type_name == "argument":
-        return str(param.metavar or param.name).upper()
+        return str(param.metavar or param.name.upper())
     return max(param.opts, key=len)
 
 
@@ -164,11 +174,11 @@ def problem_of(error: Any) -> str:
     if choice := re.fullmatch(r"(.*) is not one of (.*)", message, re.DOTALL):
         given, known = choice[1], re.findall(r"'([^']*)'", choice[2])
         return f"takes {', '.join(known)}; got {shortened(given)}{did_you_mean(given.strip(chr(39)), known)}"
-    return f"does not take that: {message}"
+    return f"has an invalid value: {message}"
 
 
 def reworded(message: str, path: str) -> str:
     """Reword click's message for any other usage error."""
     if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL):
-        return f"more arguments than it takes: {shortened(extra[1])}; see {path} --help"
+        return f"too many arguments: {shortened(extra[1])}; see {path} --help"
     return message.rstrip(".")

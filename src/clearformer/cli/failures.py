@@ -29,11 +29,11 @@ def reason(error: BaseException) -> str:
     if is_out_of_memory(error):
         because = f" ({about})" if about else ""
         return (
-            f"there is not enough memory{because}; a smaller model, shorter texts or fewer of them at once need "
-            "less, and clearformer plan tells how much"
+            f"not enough memory{because}; use a smaller model, shorter texts or a smaller batch; clearformer plan "
+            "estimates the memory"
         )
     what = f"{type(error).__name__}: {about}".removesuffix(": ")
-    return f"this is a defect of clearformer: {what}; {REPORT}"
+    return f"this is a bug in clearformer: {what}; {REPORT}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

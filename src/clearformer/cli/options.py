@@ -15,26 +15,28 @@ if TYPE_CHECKING:
 
 MATRIX_DTYPES = ("float32", "bfloat16")
 
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the path of its folder.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or path of its folder.")]
 Settings = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="PRESET|KEY=VALUE",
-        help="A preset, then settings laid over it, such as train.lr=3e-4. Where no preset is named, the data "
-        "decide.",
+        metavar="[PRESET] [KEY=VALUE]...",
+        help="A preset, and settings that override it, such as train.lr=3e-4. Without a preset, the data's "
+        "kind selects one.",
         show_default=False,
     ),
 ]
 Config = Annotated[
-    Path | None, typer.Option(metavar="F.toml", help="Settings from a TOML file, laid over the preset.")
+    Path | None, typer.Option(metavar="F.toml", help="TOML file of settings that override the preset's.")
 ]
-Checkpoint = Annotated[str, typer.Option(metavar="WHICH", help="latest, best, or a step's number.")]
-Average = Annotated[int, typer.Option(min=1, metavar="K", help="Take the mean of the last K checkpoints.")]
-Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, mps, cuda or cuda:1.")]
+Checkpoint = Annotated[str, typer.Option(metavar="WHICH", help="Checkpoint to load: latest, best or a step.")]
+Average = Annotated[int, typer.Option(min=1, metavar="K", help="Average the last K checkpoints.")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="Device to use: auto, cpu, mps, cuda or cuda:1.")]
 Dtype = Annotated[
     str | None,
     typer.Option(
-        metavar="TYPE", help="Of the matrix products: float32 or bfloat16.", show_default="as in training"
+        metavar="TYPE",
+        help="Type of the matrix products: float32 or bfloat16.",
+        show_default="as in training",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -97,7 +99,7 @@ def dtype_of(run: "Run", name: str | None) -> Any:
 def check_not_empty(option: str, names: Sequence[str | None]) -> None:
     """Raise UserError if one of the names of files, folders or runs is empty."""
     if "" in names:
-        raise UserError(f"{option}: nothing is given as a name (is a variable of the shell unset?)")
+        raise UserError(f"{option}: the name is empty (is a shell variable unset?)")
 
 
 def check_utf8(option: str, text: str) -> None:

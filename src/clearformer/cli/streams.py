@@ -73,7 +73,7 @@ class Results(Messages):
     def _fail(self, error: OSError) -> None:
         super()._fail(error)
         if error.errno in (errno.EPIPE, errno.ECONNRESET):
-            self._failure = ReaderGone("nobody reads standard output any longer")
+            self._failure = ReaderGone("the reader of standard output has gone")
         else:
             self._failure = OutputError(f"standard output cannot be written: {error.strerror}")
         self._stop()

@@ -26,11 +26,11 @@ def ends(capsys: pytest.CaptureFixture[str]) -> Ends:
         ("train --confg x", "clearformer train: no option --confg; did you mean --config?"),
         (
             "train --zzz",
-            "clearformer train: no option --zzz; what begins with - and is no option comes after --: -- '--zzz'",
+            "clearformer train: no option --zzz; put an argument that begins with - after --: -- '--zzz'",
         ),
         (
             "tokenizer show -x",
-            "clearformer tokenizer show: no option -x; what begins with - and is no option comes after --: -- '-x'",
+            "clearformer tokenizer show: no option -x; put an argument that begins with - after --: -- '-x'",
         ),
         ("runs --zzz", "clearformer runs: no option --zzz"),
         ("runs --jsno", "clearformer runs: no option --jsno; did you mean --json?"),
@@ -41,14 +41,17 @@ def ends(capsys: pytest.CaptureFixture[str]) -> Ends:
         ("runs --json=3", "clearformer runs: --json takes no value"),
         (
             "presets a b",
-            "clearformer presets: more arguments than it takes: b; see clearformer presets --help",
+            "clearformer presets: too many arguments: b; see clearformer presets --help",
         ),
         (
             "tokenizer",
-            "clearformer tokenizer needs one of its commands: train, show, compare; see clearformer tokenizer --help",
+            "clearformer tokenizer needs a command: train, show, compare; see clearformer tokenizer --help",
         ),
-        ("tokenizer shw x", "clearformer tokenizer: there is no 'shw'; did you mean 'show'?"),
-        ("bench zzz", "clearformer bench: there is no 'zzz'; there are train, generate, load, tokenize"),
+        ("tokenizer shw x", "clearformer tokenizer: there is no command 'shw'; did you mean 'show'?"),
+        (
+            "bench zzz",
+            "clearformer bench: there is no command 'zzz'; there are train, generate, load, tokenize",
+        ),
         (
             "tokenizer train --kind bep",
             "clearformer tokenizer train: --kind takes char, byte, bpe, wordpiece, unigram; got 'bep'; "
@@ -103,7 +106,7 @@ def test_a_defect_is_told_as_one(ends: Ends, monkeypatch: pytest.MonkeyPatch, er
     status, err = ends("presets", "quick")
     assert status == 1
     assert err.count("\n") == 0
-    assert f"this is a defect of clearformer: {type(error).__name__}: {error}; please report it" in err
+    assert f"this is a bug in clearformer: {type(error).__name__}: {error}; please report it" in err
     status, err = ends("presets", "quick", "--debug")
     assert (status, err.startswith("Traceback")) == (1, True)
 

@@ -38,7 +38,7 @@ class PanicException(BaseException):
     ],
 )
 def test_any_other_error_is_a_defect_of_ours(error: BaseException, what: str) -> None:
-    assert describe_error(error) == (f"clearformer: this is a defect of clearformer: {what}; {REPORT}", 1)
+    assert describe_error(error) == (f"clearformer: this is a bug in clearformer: {what}; {REPORT}", 1)
 
 
 def test_too_little_memory_is_nobody_s_fault() -> None:
@@ -48,7 +48,7 @@ def test_too_little_memory_is_nobody_s_fault() -> None:
         torch.empty(2**55)
     for error in (MemoryError(), of_numpy.value, of_torch.value):
         line, status = describe_error(error)
-        assert line.startswith("clearformer: there is not enough memory")
+        assert line.startswith("clearformer: not enough memory")
         assert "clearformer plan" in line
         assert status == 1
 

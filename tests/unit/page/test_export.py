@@ -222,9 +222,9 @@ def test_the_command_writes_it_and_opens_no_server(
     for arguments, words in (
         ([file], f"--export: {file} exists"),
         (["page.pdf"], "--export: a page is written to a file that ends in .html"),
-        ([""], "--export: nothing is given"),
-        (["new.html", "--port", "8000"], "--export: no server is opened; leave out --port"),
-        (["new.html", "--no-browser"], "leave out --browser"),
+        ([""], "--export: the name is empty"),
+        (["new.html", "--port", "8000"], "--export: starts no server; omit --port"),
+        (["new.html", "--no-browser"], "omit --browser"),
     ):
         assert main(["look", name, "--export", *arguments]) == 2
         assert words in capsys.readouterr().err

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clearformer.training.config import RunConfig
 
 app = typer.Typer(
-    help="Measure speed beside what people use today, in turn on this machine.",
+    help="Compare speed with other packages, measured in turn on this machine.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -27,11 +27,13 @@ Against = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PEER[=FOLDER]",
-        help="Measure against this one: an installed package, or a checkout in FOLDER (may be given more than once).",
-        show_default="all that are known",
+        help="Package to compare with, installed or a checkout in FOLDER (repeatable).",
+        show_default="all known",
     ),
 ]
-Rounds = Annotated[int, typer.Option(min=1, metavar="N", help="How often each side is measured, in turn.")]
+Rounds = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Number of measurements of each side, in turn.")
+]
 
 
 @app.command()
@@ -39,13 +41,15 @@ def train(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="PRESET|KEY=VALUE", help="A preset and settings, as of train.", show_default="nanogpt-cpu"
+            metavar="[PRESET] [KEY=VALUE]...",
+            help="A preset and settings, as for train.",
+            show_default="nanogpt-cpu",
         ),
     ] = None,
     config: Config = None,
     against: Against = None,
     rounds: Rounds = 5,
-    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps in each measurement.")] = 100,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps per measurement.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """Compare training speed, in tokens per second.
@@ -69,8 +73,8 @@ def generate(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="RUN|PRESET|KEY=VALUE",
-            help="A run; or a preset and settings, with random weights.",
+            metavar="[RUN|PRESET] [KEY=VALUE]...",
+            help="A run, or a preset and settings with random weights.",
             show_default="minigpt",
         ),
     ] = None,
@@ -80,14 +84,14 @@ def generate(
     streams: Annotated[
         list[int] | None,
         typer.Option(
-            min=1, metavar="N", help="Texts at once (may be given more than once).", show_default="1 and 16"
+            min=1, metavar="N", help="Texts generated at once (repeatable).", show_default="1 and 16"
         ),
     ] = None,
     dtype: Annotated[
-        str, typer.Option(metavar="TYPE", help="float32 or bfloat16, on both sides.")
+        str, typer.Option(metavar="TYPE", help="Type on both sides: float32 or bfloat16.")
     ] = "float32",
     compiled: Annotated[
-        bool, typer.Option("--compile/--no-compile", help="Whether clearformer's step is compiled.")
+        bool, typer.Option("--compile/--no-compile", help="Compile the step of clearformer.")
     ] = True,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -136,7 +140,7 @@ def load(
 def tokenize(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="A text.", show_default="Python's own documentation"),
+        typer.Argument(metavar="FILE", help="Text to tokenize.", show_default="Python's own documentation"),
     ] = None,
     against: Against = None,
     rounds: Rounds = 5,
@@ -178,11 +182,11 @@ def decoder_of(arguments: list[str]) -> Any:
     if name in PRESETS or "=" in name:
         model = build(with_vocabulary(resolve_run(arguments, None)).model)
     elif changes:
-        raise UserError(f"{changes[0]}: {name} is a run, whose model is what it is; change a preset instead")
+        raise UserError(f"{changes[0]}: {name} is a run, whose model is fixed; change a preset instead")
     else:
         model = load_run(name, device="cpu").model
     if not isinstance(model, Decoder):
-        raise UserError(f"bench generate compares decoders, and {name} is none; take minigpt or gpt2")
+        raise UserError(f"bench generate compares decoders, and {name} is not one; use minigpt or gpt2")
     return model
 
 
@@ -209,7 +213,7 @@ def limits_of(device: Any) -> "Limits":
     """Measure the machine's limits, which takes some seconds."""
     from clearformer.bench.machine import measure_limits
 
-    typer.echo("measuring what the machine can do at most", err=True)
+    typer.echo("measuring the limits of the machine", err=True)
     return measure_limits(device)
 
 
@@ -242,7 +246,7 @@ def machine_line(machine: dict[str, Any]) -> str:
     return (
         f"{machine['processor']}, {count(machine['threads'], 'thread')}, {machine['device']}, "
         f"torch {machine['torch']}\n"
-        f"at most: {readable_rate(limits['float32'])} in float32, {readable_rate(limits['bfloat16'])} in "
+        f"limits: {readable_rate(limits['float32'])} in float32, {readable_rate(limits['bfloat16'])} in "
         f"bfloat16; copying {limits['copy'] / 1e9:.0f} GB/s, reading {limits['read'] / 1e9:.0f} GB/s"
     )
 
@@ -264,7 +268,7 @@ def as_text(comparison: "Comparison") -> str:
             for name, value in comparison.facts.items()
         ),
         *(f"  {side.name}: {side.note}" for side in comparison.sides if side.note),
-        *(f"  {absent.name} took no part: {absent.reason}" for absent in comparison.absent),
+        *(f"  {absent.name} skipped: {absent.reason}" for absent in comparison.absent),
     ]
     return "\n".join(lines)
 
@@ -272,7 +276,7 @@ def as_text(comparison: "Comparison") -> str:
 def format_fact(name: str, value: Any) -> str:
     """Format one figure."""
     if value is None:
-        return "unknown (this device's peak is not in the table)"
+        return "unknown (no peak known for this device)"
     if name.startswith("of_") or name == "mfu":
         return f"{value:.1%}"
     if isinstance(value, bool):

@@ -25,12 +25,12 @@ def command(
         str,
         typer.Argument(
             metavar="FILE",
-            help="What to classify, a text a line.",
+            help="Texts to classify, one per line.",
             show_default="standard input",
         ),
     ] = "-",
     truncate: Annotated[
-        bool, typer.Option("--truncate", help="Cut a text that is longer than the model reads.")
+        bool, typer.Option("--truncate", help="Truncate texts that are too long for the model.")
     ] = False,
     average: Average = 1,
     checkpoint: Checkpoint = "latest",

@@ -12,16 +12,17 @@ from clearformer.cli.tables import paragraph, table
 if TYPE_CHECKING:
     from clearformer.study.everyday.comparison import Comparison, Difference, Group
 
-Runs = Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs by their names or folders.")]
+Runs = Annotated[list[str], typer.Argument(metavar="RUN...", help="Names or folders of runs.")]
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def compare(runs: Runs, as_json: AsJson = False) -> None:
-    """Compare runs: the settings that differ, parameters, losses with intervals, paired differences.
+    """Compare runs: settings, parameters, losses, paired differences.
 
-    Runs that differ only in their seed form one group; differences between groups are paired by seed.
+    Shows the settings that differ, and losses with intervals. Runs that differ only in their seed form one group;
+    differences between groups are paired by seed.
     """
     with importing():
         from clearformer.study.everyday import comparison
@@ -39,7 +40,7 @@ def as_text(found: "Comparison") -> str:
     heads = ("run", *short, "seeds", "steps", "parameters", "training loss", "held-out loss")
     parts = [table(heads, [row(group, found.differ) for group in found.groups], n_left=1 + len(short))]
     if any(not run.is_whole for group in found.groups for run in group.runs):
-        parts.append("~ is measured on a part of the held-out data: the run has not ended.")
+        parts.append("~ measured on a part of the held-out data: the run is not finished.")
     if found.differences:
         parts.append("\n".join(map(line, found.differences)))
     return "\n\n".join(parts)
@@ -68,9 +69,9 @@ def line(difference: "Difference") -> str:
     """Format a difference as a sentence."""
     value = {"train_loss": "training loss", "val_loss": "held-out loss"}[difference.value]
     found = difference.difference
-    head = f"{value}, {difference.group} less {difference.less}: {found.mean:+.4g}"
+    head = f"{value}, {difference.group} minus {difference.less}: {found.mean:+.4g}"
     if found.low is None or found.high is None:
         return paragraph(f"{head} (one seed: no interval)")
-    holds_zero = ", which holds zero" if found.low <= 0 <= found.high else ""
+    holds_zero = ", which contains zero" if found.low <= 0 <= found.high else ""
     bounds = f"{found.low:+.4g} to {found.high:+.4g}"
     return paragraph(f"{head}, 95% interval {bounds} over {found.n} seeds{holds_zero}")

@@ -16,25 +16,27 @@ if TYPE_CHECKING:
     from clearformer.data.text.preparing import Progress
 
 app = typer.Typer(
-    help="List the built-in data, prepare data as tokens, and inspect what was made.", no_args_is_help=True
+    help="List the built-in data; tokenize data, and inspect the result.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 TITLES = {
-    "text": "texts, for a language model",
-    "pairs": "pairs of lines in two languages, for translation",
-    "labelled": "labelled texts, for classification",
+    "text": "Texts, for language models",
+    "pairs": "Pairs of lines in two languages, for translation",
+    "labelled": "Labelled texts, for classification",
 }
 ABSENT = {
-    "text": "fetched when first used",
-    "pairs": "not on this machine: preparing it tells where it is to be had",
-    "labelled": "not on this machine: preparing it tells where it is to be had",
+    "text": "downloaded on first use",
+    "pairs": "not on this machine; clearformer data prepare says where to get it",
+    "labelled": "not on this machine; clearformer data prepare says where to get it",
 }
 YOUR_OWN = """\
-data.name=NAME takes one of these. Of yours, each plain or gzip:
-  data.path=FILE                     a text: a file, a folder of them, or JSONL (data.field=NAME holds the text)
-  data.source=FILE data.target=FILE  two files of which line n of the one translates line n of the other
-  data.kind=pairs data.path=FILE     the same in one file, source<TAB>target
-  data.kind=labelled data.path=FILE  TSV, CSV or JSONL (data.text_field=NAME, data.label_field=NAME)"""
+Choose one with data.name=NAME. For your own files, plain or gzip:
+  data.path=FILE                     a text: a file, a folder, or JSONL (data.field=NAME holds the text)
+  data.source=FILE data.target=FILE  pairs in two files: line n of one translates line n of the other
+  data.kind=pairs data.path=FILE     pairs in one file: source<TAB>target
+  data.kind=labelled data.path=FILE  labelled texts: TSV, CSV or JSONL (data.text_field=NAME, data.label_field=NAME)"""
 
 Overrides = Annotated[
     list[str] | None,
@@ -47,7 +49,7 @@ Overrides = Annotated[
 
 @app.command("list")
 def list_command(as_json: AsJson = False) -> None:
-    """List the built-in data by kind, and where they are on this machine."""
+    """List the built-in data, and where they are on this machine."""
     from clearformer.data import BUILT_IN_BY_KIND
 
     if as_json:
@@ -65,14 +67,14 @@ def list_command(as_json: AsJson = False) -> None:
         for name, known in built_in.items():
             place = known.where()
             typer.echo(f"  {typer.style(f'{name:12}', bold=True)} {known.about}")
-            typer.echo(f"  {'':12} {known.size}; {f'at hand: {place}' if place else ABSENT[kind]}")
+            typer.echo(f"  {'':12} {known.size}; {f'available: {place}' if place else ABSENT[kind]}")
         typer.echo()
     typer.echo(YOUR_OWN)
 
 
 @app.command("prepare")
 def prepare_command(overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Tokenise data into the cache, or check what the cache holds."""
+    """Tokenize data into the cache, or check the cached data."""
     view = _prepared(overrides, check=True)
     if as_json:
         typer.echo(json.dumps(view.summary()))
@@ -82,19 +84,19 @@ def prepare_command(overrides: Overrides = None, as_json: AsJson = False) -> Non
 
 @app.command("inspect")
 def inspect_command(overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Show the splits and examples with tokens; verify checksums."""
+    """Show splits and examples with their tokens; verify checksums."""
     view = _prepared(overrides, check=False)
     try:
         n_checked = view.check()
     except ClearformerError as error:
-        error.args = (f"{error}; `clearformer data prepare` with the same settings makes it again",)
+        error.args = (f"{error}; run clearformer data prepare with the same settings to rebuild it",)
         raise
     if as_json:
         typer.echo(json.dumps(view.summary() | view.details() | {f"n_{view.files}_checked": n_checked}))
         return
     view.print_summary()
     view.print_details()
-    typer.echo(f"\n{n_checked} {view.files}, each with the SHA-256 it was written with")
+    typer.echo(f"\n{n_checked} {view.files} checked, all SHA-256 sums match")
 
 
 def _prepared(overrides: list[str] | None, check: bool) -> "DatasetView":

@@ -31,29 +31,34 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="FILE",
-            help="Another text, labelled texts or pairs, read whole (pairs in two files: --data SOURCE --data TARGET).",
+            help="Other data, read whole: a text, labelled texts or pairs (in two files: --data SOURCE --data TARGET).",
         ),
     ] = None,
     split: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="train, val or test of the run's own data.", show_default="val"),
+        typer.Option(
+            metavar="NAME", help="Split of the run's own data: train, val or test.", show_default="val"
+        ),
     ] = None,
     changed_data: Annotated[
         bool,
         typer.Option(
-            "--changed-data", help="Read the run's own data though they have changed since it was trained."
+            "--changed-data", help="Use the run's own data even if they have changed since training."
         ),
     ] = False,
     context: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Texts: tokens read at once.", show_default="the model's length"
+            min=1, metavar="N", help="Texts: tokens per context.", show_default="the model's maximum"
         ),
     ] = None,
     stride: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Texts: tokens between readings.", show_default="half the context"
+            min=1,
+            metavar="N",
+            help="Texts: tokens between the starts of two contexts.",
+            show_default="half the context",
         ),
     ] = None,
     beams: Annotated[
@@ -61,17 +66,17 @@ def command(
         typer.Option(
             min=1,
             metavar="N",
-            help="Translation: texts held at once by beam search; 1: greedy.",
+            help="Translation: beams of the beam search; 1 is greedy.",
             show_default="5",
         ),
     ] = None,
     figure: Annotated[
         Path | None,
-        typer.Option(metavar="F.png|F.svg", help="Classification: draw the confusion matrix there."),
+        typer.Option(metavar="F.png|F.svg", help="Classification: draw the confusion matrix to this file."),
     ] = None,
     unseen: Annotated[
         bool,
-        typer.Option("--unseen", help="Classification: leave out texts that stand in training too."),
+        typer.Option("--unseen", help="Classification: exclude texts that are also in the training data."),
     ] = False,
     average: Average = 1,
     checkpoint: Checkpoint = "latest",
@@ -79,7 +84,7 @@ def command(
     dtype: Dtype = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a run on a whole split of its data, or on other data.
+    """Evaluate a run on a whole split of its data, or on other data.
 
     Language model: loss, perplexity, bits per token, character and byte. Every token is predicted from at least
     context - stride tokens before it: a smaller stride is slower and gives a lower loss. Compare models at the same

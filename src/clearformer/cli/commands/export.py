@@ -13,12 +13,13 @@ app = typer.Typer(add_completion=False)
 @app.command("export")
 def command(
     run: RunName,
-    target: Annotated[str, typer.Argument(metavar="DIR", help="A new folder, or a new file NAME.gguf.")],
+    target: Annotated[str, typer.Argument(metavar="DIR", help="New folder, or new file NAME.gguf.")],
     checkpoint: Checkpoint = "latest",
     dtype: Annotated[
         str,
         typer.Option(
-            metavar="TYPE", help="Of a .gguf file's matrices: float32 or float16. A folder is in float32."
+            metavar="TYPE",
+            help="Type of a .gguf file's matrices: float32 or float16. Folders are in float32.",
         ),
     ] = "float32",
 ) -> None:
@@ -50,6 +51,6 @@ def command(
 
     fitted = to_hf(run, target, checkpoint)
     typer.echo(
-        f"{target}: {fitted.architecture.title}; load it by transformers.{auto_class(fitted)}"
+        f"{target}: {fitted.architecture.title}; load it with transformers.{auto_class(fitted)}"
         f".from_pretrained({target!r})"
     )

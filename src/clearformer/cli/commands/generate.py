@@ -41,62 +41,67 @@ def command(
         str,
         typer.Option(
             metavar="TEXT",
-            help="What the text begins with; - reads it from standard input. In bash, $'a\\nb' holds a new line.",
-            show_default="a new line",
+            help="Text to continue; - reads standard input. In bash, $'a\\nb' contains a newline.",
+            show_default="a newline",
         ),
     ] = "\n",
-    max_new_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="The most tokens to add.")] = 400,
+    max_new_tokens: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Maximum number of tokens to add.")
+    ] = 400,
     temperature: Annotated[
-        float, typer.Option(min=0, metavar="X", help="1: as learned; less: safer; 0: greedy.")
+        float,
+        typer.Option(
+            min=0, metavar="X", help="Sampling temperature: 1 as learned, lower is safer, 0 is greedy."
+        ),
     ] = 0.8,
     top_k: Annotated[
-        int | None, typer.Option(min=1, metavar="K", help="Choose among the K likeliest tokens.")
+        int | None, typer.Option(min=1, metavar="K", help="Sample from the K likeliest tokens.")
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(metavar="P", help="Choose among the likeliest tokens that make up P together."),
+        typer.Option(metavar="P", help="Sample from the likeliest tokens with total probability P."),
     ] = None,
     min_p: Annotated[
         float | None,
-        typer.Option(metavar="P", help="Leave out tokens less than P times as likely as the likeliest."),
+        typer.Option(metavar="P", help="Exclude tokens less than P times as likely as the likeliest."),
     ] = None,
     repetition_penalty: Annotated[
-        float, typer.Option(metavar="X", help="Over 1: make tokens used before less likely.")
+        float, typer.Option(metavar="X", help="Above 1, make tokens already used less likely.")
     ] = 1.0,
     beams: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Draw nothing: find the likeliest text by beam search with N beams."
+            min=1, metavar="N", help="Find the likeliest text by beam search with N beams, without sampling."
         ),
     ] = None,
-    num: Annotated[int, typer.Option(min=1, metavar="N", help="How many texts, all at once.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same texts.")] = 1,
+    num: Annotated[int, typer.Option(min=1, metavar="N", help="Number of texts, generated at once.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Random seed: the same seed gives the same texts.")
+    ] = 1,
     stop: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="End before this text (may be given more than once)."),
+        typer.Option(metavar="TEXT", help="Stop before this text (repeatable)."),
     ] = None,
     checkpoint: Checkpoint = "latest",
     device: Device = "auto",
     compiled: Annotated[
         bool,
-        typer.Option(
-            "--compile", help="Compile the step for a token, which pays from some thousands of tokens on."
-        ),
+        typer.Option("--compile", help="Compile the decoding step; pays off from some thousands of tokens."),
     ] = False,
     lookup: Annotated[
         int,
         typer.Option(
             min=0,
             metavar="N",
-            help="Guess up to N tokens at once by what followed the same ones before: "
-            "the same texts, sooner where they repeat themselves.",
+            help="Guess up to N tokens at once from earlier repetitions: the same texts, faster where they repeat "
+            "themselves.",
         ),
     ] = 0,
     int8: Annotated[
         bool,
         typer.Option(
             "--int8",
-            help="Round the weights to int8, a quarter of the memory; the held-out loss is told beside that without.",
+            help="Round the weights to int8, a quarter of the memory; prints the held-out loss with and without.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -156,7 +161,7 @@ def check_known_characters(run: "Run", prompt: str) -> None:
     hint = ""
     if "\\n" in prompt:
         hint = (
-            f"it holds a backslash and an n; a new line is typed --prompt $'{shortened(prompt, 40)}' in bash"
+            f"contains a backslash and an n; for a newline, type --prompt $'{shortened(prompt, 40)}' in bash"
         )
     try:
         run.tokenizer.encode(prompt)
@@ -171,7 +176,7 @@ def tell_int8_losses(run: "Run") -> None:
     try:
         typer.echo(f"int8 weights: {run.int8_losses().in_words()}", err=True)
     except ClearformerError as error:
-        typer.echo(f"int8 weights: their loss is not known: {error}", err=True)
+        typer.echo(f"int8 weights: loss not measured: {error}", err=True)
 
 
 def check_no_sampling_settings(context: typer.Context) -> None:
@@ -179,7 +184,7 @@ def check_no_sampling_settings(context: typer.Context) -> None:
     for name in FOR_SAMPLES:
         if was_given(context, name):
             option = f"--{name.replace('_', '-')}"
-            raise UserError(f"{option}: beam search draws no samples; leave out {option}, or --beams")
+            raise UserError(f"{option}: beam search does not sample; omit {option} or --beams")
 
 
 def show_as_made(run: "Run", prompt: str, settings: dict[str, Any]) -> None:
@@ -202,8 +207,8 @@ def warn_of_truncation(sample: "Sample | Continuation") -> None:
     """Report on standard error if the prompt was longer than the model reads."""
     if sample.truncated:
         typer.echo(
-            f"the prompt is {count(sample.n_prompt_tokens, 'token')} long; the model read the last "
-            f"{sample.n_prompt_tokens_read:,} of them",
+            f"the prompt has {count(sample.n_prompt_tokens, 'token')}; the model read the last "
+            f"{sample.n_prompt_tokens_read:,}",
             err=True,
         )
 

@@ -15,10 +15,10 @@ app = typer.Typer(add_completion=False)
 def command(
     folder: Annotated[
         str,
-        typer.Argument(metavar="DIR", help="A folder as transformers saves it: safetensors alone are read."),
+        typer.Argument(metavar="DIR", help="Folder saved by transformers, with weights in safetensors."),
     ],
     run: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The new run's name.", show_default="the folder's")
+        str | None, typer.Option(metavar="NAME", help="Name of the new run.", show_default="the folder's")
     ] = None,
 ) -> None:
     """Make a run from a model in a folder; it evaluates, samples and translates like any other.

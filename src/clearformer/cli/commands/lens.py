@@ -33,7 +33,7 @@ SHARED = ("run", "text", "view", "checkpoint", "device", "as_json", "figure")
 
 
 @app.command(
-    "lens", epilog="Views: " + "; ".join(f"{name}: {view.about}" for name, view in VIEWS.items()) + "."
+    "lens", epilog="\b\nViews:\n" + "\n".join(f"  {name:<11}  {view.about}" for name, view in VIEWS.items())
 )
 def command(
     context: typer.Context,
@@ -41,103 +41,118 @@ def command(
     text: Annotated[
         str | None,
         typer.Argument(
-            metavar="TEXT", help="What the model reads; - reads it from standard input.", show_default=False
+            metavar="TEXT", help="Text for the model to read; - reads standard input.", show_default=False
         ),
     ] = None,
-    view: Annotated[str, typer.Option(metavar="NAME", help=f"{', '.join(VIEWS)}.")] = "next",
+    view: Annotated[
+        str, typer.Option(metavar="NAME", help="View to show, one of those listed below.")
+    ] = "next",
     output: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", help="What an encoder-decoder writes.", show_default="its own translation"
+            metavar="TEXT", help="Output text of an encoder-decoder.", show_default="its own translation"
         ),
     ] = None,
     position: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Which token's prediction, from 0.", show_default="-1, the last"),
+        typer.Option(
+            metavar="N", help="Position whose prediction is explained, from 0.", show_default="-1, the last"
+        ),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="Whose logit or rank.", show_default="the likeliest")
+        str | None,
+        typer.Option(
+            metavar="TOKEN", help="Token whose logit or rank is shown.", show_default="the likeliest"
+        ),
     ] = None,
     foil: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="Whose logit is taken away: why TARGET and not FOIL?")
+        str | None, typer.Option(metavar="TOKEN", help="Token to subtract: why TARGET and not FOIL?")
     ] = None,
     layer: Annotated[
-        int | None, typer.Option(metavar="N", help="From 0; -1 is the last.", show_default=False)
+        int | None, typer.Option(metavar="N", help="Layer, from 0; -1 is the last.", show_default=False)
     ] = None,
     head: Annotated[
-        int | None, typer.Option(metavar="N", help="From 0; -1 is the last.", show_default=False)
+        int | None, typer.Option(metavar="N", help="Head, from 0; -1 is the last.", show_default=False)
     ] = None,
     key: Annotated[
-        int | None, typer.Option(metavar="N", help="The token that is read, from 0.", show_default=False)
+        int | None, typer.Option(metavar="N", help="Position of the key, from 0.", show_default=False)
     ] = None,
     cross: Annotated[
-        bool, typer.Option("--cross", help="The score of an encoder-decoder's attention to its source.")
+        bool, typer.Option("--cross", help="Show cross-attention, to the source of an encoder-decoder.")
     ] = False,
-    top: Annotated[int | None, typer.Option(min=1, metavar="K", help="How many of the likeliest.")] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="Number of likeliest tokens to show.")
+    ] = None,
     temperature: Annotated[
         list[float] | None,
-        typer.Option(metavar="X", help="What logits are divided by (may be given more than once)."),
+        typer.Option(metavar="X", help="Temperature to divide the logits by (repeatable)."),
     ] = None,
     masked: Annotated[
         list[int] | None,
         typer.Option(
-            metavar="N", help="A position at which an encoder reads [MASK] (may be given more than once)."
+            metavar="N", help="Position to mask for an encoder, which reads [MASK] there (repeatable)."
         ),
     ] = None,
     donor: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="What is patched from: as many tokens.", show_default=False),
+        typer.Option(
+            metavar="TEXT", help="Text to patch activations from (same number of tokens).", show_default=False
+        ),
     ] = None,
     where: Annotated[
         str | None,
         typer.Option(
-            metavar="WHERE", help="heads, networks, layers or a hook point's name.", show_default="heads"
+            metavar="WHERE",
+            help="What to patch: heads, networks, layers or a hook point.",
+            show_default="heads",
         ),
     ] = None,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Patch only what one gradient estimates to be largest.")
+        bool, typer.Option("--estimate", help="Patch only where a gradient estimates the largest effects.")
     ] = False,
     steps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Of integrated gradients.", show_default="32")
+        int | None, typer.Option(min=1, metavar="N", help="Steps of integrated gradients.", show_default="32")
     ] = None,
     since: Annotated[
         int | None,
-        typer.Option(metavar="STEP", help="The earlier checkpoint.", show_default="the first that is kept"),
+        typer.Option(metavar="STEP", help="Earlier checkpoint.", show_default="the first kept"),
     ] = None,
     until: Annotated[
         int | None,
-        typer.Option(metavar="STEP", help="The later checkpoint.", show_default="the opened one"),
+        typer.Option(metavar="STEP", help="Later checkpoint.", show_default="the loaded one"),
     ] = None,
     pieces: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Of the way between two checkpoints.", show_default="8"),
+        typer.Option(
+            min=1, metavar="N", help="Pieces of the path between two checkpoints.", show_default="8"
+        ),
     ] = None,
     sample: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Training windows that are scored.", show_default="256"),
+        typer.Option(min=1, metavar="N", help="Training windows to score.", show_default="256"),
     ] = None,
     split: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of the run's own data.", show_default="val")
+        str | None, typer.Option(metavar="NAME", help="Split of the run's own data.", show_default="val")
     ] = None,
     rows: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Of its data that are read.", show_default="48")
+        int | None, typer.Option(min=1, metavar="N", help="Rows of data to read.", show_default="48")
     ] = None,
     other: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="The run that this one is compared with.", show_default=False),
+        typer.Option(metavar="RUN", help="Run to compare with this one.", show_default=False),
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(metavar="WHAT", help="Heads are matched by: pattern or output.", show_default="pattern"),
+        typer.Option(metavar="WHAT", help="Match heads by pattern or by output.", show_default="pattern"),
     ] = None,
     figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it: FILE.png, .svg or .pdf.")
+        Path | None, typer.Option(metavar="FILE", help="Draw the view to FILE.png, .svg or .pdf.")
     ] = None,
     checkpoint: Checkpoint = "latest",
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Look inside a run's model: why this token, who reads whom, what each layer predicts."""
+    """Look inside a run's model: why this token, what attends to what, what each layer predicts."""
     with importing():
         from clearformer.evaluation.figures import check_known_format
 
@@ -203,7 +218,7 @@ def check_options(name: str, view: View, given: dict[str, Any]) -> None:
         if option not in view.options:
             known = ", ".join(f"--{each}" for each in view.options)
             raise UserError(
-                f"--{option}: --view {name} has no such; {f'it takes {known}' if known else 'leave it out'}"
+                f"--{option}: no option of --view {name}{f', which takes {known}' if known else '; omit it'}"
             )
     for option in view.needs:
         if option not in given:
@@ -218,10 +233,10 @@ def text_of(name: str, view: View, text: str | None) -> str | None:
     """
     if not view.reads_text:
         if text is not None:
-            raise UserError(f"--view {name} reads no text; leave {shortened(text, 40)!r} out")
+            raise UserError(f"--view {name} reads no text; omit {shortened(text, 40)!r}")
         return None
     if text is None:
-        raise UserError(f"TEXT is missing: --view {name} looks at a model that reads one")
+        raise UserError(f"TEXT is missing: --view {name} needs a text to read")
     if text == "-":
         return standard_input.read_text()
     check_utf8("TEXT", text)

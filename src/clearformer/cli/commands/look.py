@@ -34,20 +34,22 @@ def command(
     other: Annotated[
         str | None,
         typer.Argument(
-            metavar="RUN2", help="Another run, set beside it: views show differences.", show_default=False
+            metavar="RUN2", help="Second run to compare; views show the differences.", show_default=False
         ),
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="What is read at first.", show_default="held-out text"),
+        typer.Option(metavar="TEXT", help="Text to read first.", show_default="held-out text"),
     ] = None,
-    port: Annotated[int, typer.Option(metavar="P", help="Of this machine; 0: a free one.")] = 0,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
+    port: Annotated[int, typer.Option(metavar="P", help="Port to serve on; 0 picks a free one.")] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
+    ] = True,
     export: Annotated[
         str | None,
         typer.Option(
             metavar="FILE.html",
-            help="Write the page as one new file that opens without a server, and end.",
+            help="Write the page to one new file that opens without a server, and exit.",
             show_default=False,
         ),
     ] = None,
@@ -117,4 +119,4 @@ def check_alone(context: typer.Context) -> None:
     """Raise UserError if --export is given together with an option of the server."""
     for name in ("port", "browser"):
         if was_given(context, name):
-            raise UserError(f"--export: no server is opened; leave out --{name}")
+            raise UserError(f"--export: starts no server; omit --{name}")

@@ -30,7 +30,7 @@ def plan(
         str,
         typer.Option(
             metavar="NAME|measure",
-            help="Estimate the time on a GPU by its name, such as a100, or on this machine by a short measurement.",
+            help="Estimate the time on a GPU by name, such as a100, or on this machine by a short measurement.",
         ),
     ] = MEASURE,
     as_json: AsJson = False,
@@ -69,17 +69,17 @@ def component_table(plan: "Plan") -> str:
         for name, n in parameters.by_component.items()
     ]
     rows.append(("total", f"{parameters.total:,}", "", f"{flops.forward:,.0f}"))
-    return table(("component", "parameters", "share", "FLOPs a token, forward"), rows)
+    return table(("component", "parameters", "share", "FLOPs/token, forward"), rows)
 
 
 def formula_line(plan: "Plan") -> str:
     """Format the figures from the formulas next to the counted ones."""
     parameters, flops = plan.parameters, plan.flops_per_token
     if parameters.by_formula is None or flops.by_formula is None:
-        return "By formula: not known, for one of the kinds is your own; all of this is counted in the model."
+        return "By formula: not known, since a kind is your own; all figures are counted in the model."
     return (
         f"By formula: {count(parameters.by_formula, 'parameter')}, {parameters.matrices:,} without biases and norms; "
-        f"{flops.by_formula:,.0f} FLOPs a token, the backward pass as twice the forward pass "
+        f"{flops.by_formula:,.0f} FLOPs per token, the backward pass as twice the forward pass "
         f"({flops.forward + flops.backward:,.0f} counted)."
     )
 
@@ -93,11 +93,11 @@ def memory_table(plan: "Plan") -> str:
 def time_line(plan: "Plan") -> str:
     """Format the estimated time with every assumption behind it."""
     if plan.rate is None or plan.seconds is None or plan.seconds_per_step is None:
-        return "No estimate of the time: the device's rate is not known."
+        return "Time: no estimate, since the device's rate is not known."
     rate = plan.rate
-    steps = "more steps than can be counted" if plan.steps is None else count(plan.steps, "step")
+    steps = "an unknown number of steps" if plan.steps is None else count(plan.steps, "step")
     return (
-        f"Time (an estimate): {readable_seconds(plan.seconds)} of training, {steps} of "
+        f"Time (estimate): {readable_seconds(plan.seconds)} of training, {steps} of "
         f"{count(plan.tokens_per_step, 'token')} and {readable_seconds(plan.seconds_per_step)} each, if training "
         f"reaches {rate.utilisation:.0%} of {readable_rate(rate.flops_per_second)} "
         f"({rate.device} in {rate.dtype}, {rate.source}).{of_a_busy_machine(rate)}"
@@ -109,6 +109,6 @@ def of_a_busy_machine(rate: "Rate") -> str:
     if not rate.is_uneven:
         return ""
     return (
-        f" The machine was busy while it was measured (the median product took {rate.spread:.1f} times as long as the "
-        "fastest): the estimate is rough; measure again when it is idle."
+        f" The machine was busy during the measurement (the median product took {rate.spread:.1f} times as long as "
+        "the fastest): the estimate is rough; measure again when it is idle."
     )

@@ -17,12 +17,13 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def plot(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs by their names or folders.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Names or folders of runs.")],
     x: Annotated[
-        str, typer.Option("--x", metavar="WHAT", help="Over steps, tokens, or seconds of training.")
+        str,
+        typer.Option("--x", metavar="WHAT", help="Horizontal axis: steps, tokens or seconds of training."),
     ] = "steps",
     figure: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Draw them into a .png, .svg or .pdf.")
+        str | None, typer.Option(metavar="FILE", help="Draw the curves to FILE.png, .svg or .pdf.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -36,7 +37,7 @@ def plot(
         found = curves(*runs, over=x)  # type: ignore[arg-type]  (checked there)
     if figure is not None:
         file = found.figure(figure)
-        typer.echo(f"the figure is in {file}", err=True)
+        typer.echo(f"figure: {file}", err=True)
     if as_json:
         typer.echo(json.dumps(found.to_dict()))
     elif figure is None:

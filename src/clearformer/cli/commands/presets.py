@@ -11,9 +11,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def presets(
-    name: Annotated[
-        str | None, typer.Argument(metavar="PRESET", help="Show this preset's whole configuration as TOML.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="PRESET", help="Preset to show as TOML.")] = None,
 ) -> None:
     """List the presets, or show one as the TOML that train --config takes."""
     with importing():
@@ -24,12 +22,12 @@ def presets(
     if name is not None:
         typer.echo(to_toml(preset(name)), nl=False)
         return
-    default_for = {name: f" The default for data of kind {kind}." for kind, name in DEFAULTS.items()}
+    default_for = {name: f" The default for data.kind={kind}." for kind, name in DEFAULTS.items()}
     about = {key: (make.__doc__ or "").partition("\n")[0] for key, make in PRESETS.items()}
     typer.echo(definitions([(key, text + default_for.get(key, "")) for key, text in about.items()]))
     typer.echo(
         "\n"
         + paragraph(
-            "clearformer presets PRESET shows one whole; clearformer train PRESET key=value ... trains it."
+            "clearformer presets PRESET shows a preset's settings; clearformer train PRESET key=value... trains it."
         )
     )

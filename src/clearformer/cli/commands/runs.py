@@ -26,7 +26,7 @@ def runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON ob
         typer.echo(json.dumps({"folder": str(runs_folder()), "runs": rows}))
         return
     if not rows:
-        typer.echo(f"There are no runs in {runs_folder()} yet; clearformer train makes one.")
+        typer.echo(f"No runs in {runs_folder()} yet; clearformer train makes one.")
         return
     if readable := [row for row in rows if row["error"] is None]:
         heads = ("run", "data", "step", "seconds", "loss", "held-out")
@@ -76,5 +76,5 @@ def last_metrics(folder: "RunFolder") -> dict[str, Any]:
     }
     for name, value in summary.items():
         if not isinstance(value, int | float | None):
-            raise RunError(f"{folder.metrics_file}: {name} is no number: {value!r}")
+            raise RunError(f"{folder.metrics_file}: {name} is not a number: {value!r}")
     return summary

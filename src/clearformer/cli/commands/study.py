@@ -21,35 +21,42 @@ if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
 ALL = "all"
 PARENT = 0
 
-app = typer.Typer(add_completion=False, no_args_is_help=False, help="Experiments, and their report.")
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=False,
+    help="Run experiments, and report published and measured numbers.",
+)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A study; see clearformer study list.")]
-Names = Annotated[list[str], typer.Argument(metavar="NAME...|all", help="Studies, or all of them.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a study; see clearformer study list.")]
+Names = Annotated[list[str], typer.Argument(metavar="all|NAME...", help="Names of studies, or all.")]
 Folder = Annotated[
     str | None,
     typer.Option(
-        metavar="DIR", help="Where studies are kept.", show_default="studies, or $CLEARFORMER_STUDIES"
+        metavar="DIR", help="Folder of the studies.", show_default="studies, or $CLEARFORMER_STUDIES"
     ),
 ]
 Scale = Annotated[
     float,
     typer.Option(
-        metavar="F", help="Of the steps of every training, up to 1; below 1 no published number is judged."
+        metavar="F",
+        help="Share of every training's steps, up to 1; below 1, published numbers are not judged.",
     ),
 ]
 Seeds = Annotated[
-    int | None, typer.Option(metavar="K", help="Seeds 1 to K.", show_default="as the study says")
+    int | None, typer.Option(metavar="K", help="Use seeds 1 to K.", show_default="set by the study")
 ]
-Jobs = Annotated[int, typer.Option(metavar="N", help="Worker processes.")]
+Jobs = Annotated[int, typer.Option(metavar="N", help="Number of worker processes.")]
 Device = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="cpu, mps, cuda or cuda:1.", show_default="as the study says"),
+    typer.Option(
+        metavar="NAME", help="Device to use: cpu, mps, cuda or cuda:1.", show_default="set by the study"
+    ),
 ]
 Slurm = Annotated[
     str | None,
     typer.Option(
         metavar="NAME=VALUE,...",
-        help="Let a Slurm cluster run the workers; options of sbatch, such as partition=gpu,time=60.",
+        help="Run the workers on a Slurm cluster with these sbatch options, such as partition=gpu,time=60.",
     ),
 ]
 
@@ -96,7 +103,7 @@ def show(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a study: its runs, their time here, what would refute it."""
+    """Show a study: its runs, their time, what would refute it."""
     with importing():
         from clearformer.cli.views.study import as_text, described
         from clearformer.study.everyday.declared import study_of_name
@@ -120,7 +127,7 @@ def run(
     """Run studies, then write their report.
 
     Finished runs are kept, interrupted ones resumed. Worker processes claim runs, so several machines that share the
-    folder may run the same command. If a run fails, the reason is kept in failed/ and the others go on; the command
+    folder may run the same command. If a run fails, the reason is kept in failed/ and the others continue; the command
     then exits with status 1, and the next call tries the run again. Ctrl-C ends the workers and keeps everything.
     """
     store = store_of(folder)
@@ -135,7 +142,7 @@ def work(
     seeds: Seeds = None,
     device: Device = None,
     folder: Folder = None,
-    parent: Annotated[int, typer.Option(metavar="PID", help="End when this process does.")] = PARENT,
+    parent: Annotated[int, typer.Option(metavar="PID", help="Process to end with.")] = PARENT,
 ) -> None:
     """Compute runs that no other worker has claimed until none is left: one worker of `study run`."""
     from clearformer.study.workers.launch import jobs_of
@@ -154,14 +161,14 @@ def report(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...|all",
-            help="Studies; those of which something was measured, if none is named; all: with those that wait.",
+            metavar="[all|NAME]...",
+            help="Names of studies, or all, also those not measured; by default, the measured ones.",
         ),
     ] = None,
     folder: Folder = None,
     out: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Where it is written.", show_default="the studies' folder"),
+        typer.Option(metavar="DIR", help="Folder to write to.", show_default="the studies' folder"),
     ] = None,
     scale: Scale = 1.0,
     seeds: Seeds = None,
@@ -173,13 +180,13 @@ def report(
 
     store = store_of(folder)
     if not store.folder.is_dir():
-        raise UserError(f"--folder: there is no folder {store.folder}; clearformer study run makes it")
+        raise UserError(f"--folder: no folder {store.folder}; clearformer study run makes it")
     place = store.folder if out is None else folder_of("--out", out)
     wanted = outcomes_of(chosen_studies(names or [ALL], store), store, scale, seeds)
     is_of_all = ALL in (names or [])
     found = wanted if names and not is_of_all else [outcome for outcome in wanted if outcome.n_done]
     if not found:
-        raise UserError(f"{store.folder}: nothing was measured yet; clearformer study run NAME does")
+        raise UserError(f"{store.folder}: nothing measured yet; use clearformer study run NAME")
     waiting = [outcome for outcome in wanted if not outcome.n_done] if is_of_all else []
     typer.echo(write_report(found, place, waiting))
 
@@ -210,7 +217,7 @@ def folder_of(option: str, name: str) -> "Path":
     check_not_empty(option, [name])
     path = user_path(name)
     if path.exists() and not path.is_dir():
-        raise UserError(f"{option}: {path} is no folder")
+        raise UserError(f"{option}: {path} is not a folder")
     return path
 
 

@@ -17,11 +17,11 @@ def sweep(
         list[str],
         typer.Argument(
             metavar="PRESET KEY=A,B...",
-            help="A preset, and the values of settings: model.position=rope,alibi train.lr=1e-3,3e-3 seed=1..3.",
+            help="A preset and values of settings, such as model.position=rope,alibi train.lr=1e-3,3e-3 seed=1..3.",
         ),
     ],
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The study's name.", show_default="made of what varies")
+        str | None, typer.Option(metavar="NAME", help="Name of the study.", show_default="from what varies")
     ] = None,
     jobs: Jobs = 1,
     device: Device = None,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
 
     from clearformer.text import BPETokenizer, Tokenizer
 
-MAX_ROWS = 500  # the most rows of a printed table; --json gives all of them
+MAX_ROWS = 500  # the most rows of a printed table; --json prints all
 WIDEST = 1_000_000  # columns of output that goes to a file or to another program
 NAMED = ("char", "byte", "gpt2")
 DEFAULT_KINDS = "bpe,wordpiece,unigram"
@@ -32,7 +32,7 @@ EXAMPLES_TRIED = 100
 UNITS = (("chars", "character"), ("bytes", "byte"), ("tokens", "token"))
 
 app = typer.Typer(
-    help="Train a tokenizer, look at what one makes of a text, or compare several.",
+    help="Train a tokenizer, show the tokens of a text, or compare several.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -69,18 +69,21 @@ def train(
         list[str] | None,
         typer.Argument(
             metavar="PATH",
-            help="Texts to learn from: files, or folders of them (byte needs none). Several give one vocabulary "
-            "for all, as two languages of a translation share it.",
+            help="Texts to train on: files or folders (none for byte). All share one vocabulary, as two languages of "
+            "a translation do.",
         ),
     ] = None,
     kind: Annotated[
-        TrainedKind, typer.Option(help="One token a character, a byte, or a learned part of words.")
+        TrainedKind,
+        typer.Option(
+            metavar="KIND", help="char, byte, or learned parts of words: bpe, wordpiece or unigram."
+        ),
     ] = TrainedKind.BPE,
     vocab_size: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="Tokens in all, for bpe, wordpiece and unigram, special ones included.",
+            help="Vocabulary size of bpe, wordpiece and unigram, special tokens included.",
             show_default="1024",
         ),
     ] = None,
@@ -88,26 +91,28 @@ def train(
         bool | None,
         typer.Option(
             "--lowercase/--cased",
-            help="Whether bpe, wordpiece and unigram take capitals away.",
-            show_default="as the kind does: wordpiece takes them away",
+            help="Lower-case the text, or keep its case (bpe, wordpiece and unigram).",
+            show_default="lowercase for wordpiece, else cased",
         ),
     ] = None,
     normalize: Annotated[
         Normalization | None,
         typer.Option(
-            help="For unigram: one form for signs that Unicode holds to be the same.", show_default="none"
+            metavar="FORM", help="Unicode normalization of unigram: none or nfkc.", show_default="none"
         ),
     ] = None,
     family: Annotated[
-        Family, typer.Option(help="Add the special tokens that this family of models needs.")
+        Family,
+        typer.Option(
+            metavar="FAMILY",
+            help="Add the special tokens of a model family: decoder, encoder or encoder-decoder.",
+        ),
     ] = Family.DECODER,
-    bos: Annotated[bool, typer.Option("--bos", help="Add <bos>, which starts a document.")] = False,
-    eos: Annotated[bool, typer.Option("--eos", help="Add <eos>, which ends a document.")] = False,
-    unk: Annotated[
-        bool, typer.Option("--unk", help="Add <unk>, for characters that char has not seen.")
-    ] = False,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path("tokenizer.json"),
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    bos: Annotated[bool, typer.Option("--bos", help="Add <bos>, the start of a document.")] = False,
+    eos: Annotated[bool, typer.Option("--eos", help="Add <eos>, the end of a document.")] = False,
+    unk: Annotated[bool, typer.Option("--unk", help="Add <unk>, for characters unknown to char.")] = False,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")] = Path("tokenizer.json"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
 ) -> None:
     """Train a tokenizer and write tokenizer.json."""
     from clearformer.text import specials_of
@@ -121,15 +126,15 @@ def train(
     options |= {name: value for name, value in settings.items() if value is not None}
     spec = _spec(kind, options)
     if spec.needs_corpus and not paths:
-        raise UserError(f"--kind {kind} learns from text: name at least one text file")
+        raise UserError(f"--kind {kind} is trained on text: name at least one text file")
     if paths and not spec.needs_corpus:
-        typer.echo(f"--kind {kind} has nothing to learn: the files are not read", err=True)
+        typer.echo(f"--kind {kind} needs no training: the files are not read", err=True)
     tokenizer = spec.train(_read_texts(paths or []), specials_of(family))
     tokenizer.save(out)
     typer.echo(f"{out}: {_description(tokenizer)}", err=True)
     if "vocab_size" in type(spec).model_fields and tokenizer.vocab_size < spec.vocab_size:
         typer.echo(
-            f"fewer than the {spec.vocab_size:,} asked for: the text repeats nothing more that could be a token",
+            f"fewer tokens than the {spec.vocab_size:,} requested: the text repeats nothing else that could be a token",
             err=True,
         )
     typer.echo(f'next: clearformer tokenizer show "some text" --tokenizer {out}', err=True)
@@ -137,16 +142,16 @@ def train(
 
 @app.command()
 def show(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads standard input.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Text to tokenize; - reads standard input.")],
     tokenizer: Annotated[
         str,
         typer.Option(
-            metavar="FILE|RUN|char|byte|gpt2",
-            help="A tokenizer.json, a run's name or folder, or char (the text's own characters), byte, gpt2.",
+            metavar="NAME",
+            help="A tokenizer.json, a run's name or folder, char (the text's own characters), byte or gpt2.",
         ),
     ] = "byte",
     merges: Annotated[
-        bool, typer.Option("--merges", help="Show the merges of BPE as they happen, word by word.")
+        bool, typer.Option("--merges", help="Show the merges of BPE step by step, for each word.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -170,30 +175,30 @@ def show(
 def compare(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="FILE", help="Texts: files, or folders of them, all taken together."),
+        typer.Argument(metavar="FILE", help="Texts: files or folders, combined."),
     ],
     kinds: Annotated[
-        str, typer.Option(metavar="KIND,...", help="What to train: char, byte, bpe, wordpiece, unigram.")
+        str, typer.Option(metavar="KIND,...", help="Kinds to train: char, byte, bpe, wordpiece, unigram.")
     ] = DEFAULT_KINDS,
     vocab_size: Annotated[
-        str, typer.Option(metavar="N,...", help="Vocabulary sizes for those kinds that have one.")
+        str, typer.Option(metavar="N,...", help="Vocabulary sizes of bpe, wordpiece and unigram.")
     ] = "4000",
     lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="Train on lower case and compare on it.")
+        bool, typer.Option("--lowercase", help="Train and compare on lower-case text.")
     ] = False,
     held_out: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Measure on this text.",
+            help="Text to measure on.",
             show_default="the last tenth of every FILE",
         ),
     ] = None,
     tokenizer: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FILE|RUN|byte|gpt2",
-            help="Compare this one too, which is made already (may be given more than once).",
+            metavar="NAME",
+            help="Compare an existing tokenizer too: a tokenizer.json, a run, byte or gpt2 (repeatable).",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -232,7 +237,7 @@ def _spec(kind: TrainedKind, options: dict[str, Any]) -> Any:
         option = "--" + foreign[0].replace("_", "-")
         if foreign[0] == "lowercase" and not options["lowercase"]:
             option = "--cased"
-        raise UserError(f"{option} does not go with --kind {kind}: leave it out, or choose another kind")
+        raise UserError(f"{option} does not apply to --kind {kind}: omit it, or choose another kind")
     return resolve(specs[kind], options)
 
 
@@ -260,7 +265,7 @@ class _Parts:
         )
         if too_short := [path for path, n_chars in self._lengths.items() if n_chars < 1 / HELD_OUT]:
             raise DataError(
-                f"{too_short[0]}: too short to hold a part of it out; give a longer text, or --held-out"
+                f"{too_short[0]}: too short to hold out a part of it; use a longer text, or --held-out"
             )
 
     def training_texts(self) -> Iterator[str]:
@@ -288,7 +293,9 @@ def _kinds(names: str) -> list[TrainedKind]:
     known = [kind.value for kind in TrainedKind]
     for kind in kinds:
         if kind not in known:
-            raise UserError(f"--kinds takes of {', '.join(known)}; got {kind!r}{did_you_mean(kind, known)}")
+            raise UserError(
+                f"--kinds takes a list of {', '.join(known)}; got {kind!r}{did_you_mean(kind, known)}"
+            )
     return [TrainedKind(kind) for kind in dict.fromkeys(kinds)]
 
 
@@ -297,7 +304,7 @@ def _sizes(numbers: str) -> list[int]:
         return [int(number) for number in dict.fromkeys(numbers.split(","))]
     except ValueError:
         raise UserError(
-            f"--vocab-size takes whole numbers with commas between, such as 1000,4000; got {numbers!r}"
+            f"--vocab-size takes whole numbers separated by commas, such as 1000,4000; got {numbers!r}"
         ) from None
 
 
@@ -330,9 +337,7 @@ def _compared(name: str, tokenizer: "Tokenizer", parts: _Parts, example: str) ->
 
     cut = cut_of(tokenizer, parts.measured_lines())
     if not cut.n_lines:
-        raise DataError(
-            f"{parts.measured_on}: there is no text in it to measure on; give a longer one, or --held-out"
-        )
+        raise DataError(f"{parts.measured_on}: no text to measure on; use a longer text, or --held-out")
     return {
         "name": name,
         "kind": tokenizer.kind,
@@ -372,9 +377,7 @@ def _find_tokenizer(name: str, text: str | None = None) -> "Tokenizer":
 
     if name == "char":
         if text is None:
-            raise UserError(
-                "--tokenizer char has no text of its own to know characters from: use --kinds char"
-            )
+            raise UserError("--tokenizer char has no text to take its characters from; use --kinds char")
         return CharTokenizerSpec().train([text])
     if name == "byte":
         return ByteTokenizerSpec().train()
@@ -397,8 +400,8 @@ def _require_merges(tokenizer: "Tokenizer") -> "BPETokenizer":
 
     if not isinstance(tokenizer, BPETokenizer):
         raise UserError(
-            f"--merges needs BPE, and this is a {tokenizer.kind} tokenizer, which merges nothing: "
-            f"leave --merges out, or choose --tokenizer gpt2 or a BPE's tokenizer.json"
+            f"--merges needs BPE, and this is a {tokenizer.kind} tokenizer: omit --merges, or choose --tokenizer gpt2 "
+            "or a BPE's tokenizer.json"
         )
     return tokenizer
 
@@ -457,7 +460,7 @@ def _print(text: str, tokenizer: "Tokenizer", bpe: "BPETokenizer | None") -> Non
         _print_merges(console, bpe, text)
     console.print(_table(tokenizer, ids[:MAX_ROWS], console.encoding))
     if len(ids) > MAX_ROWS:
-        console.print(f"... and {len(ids) - MAX_ROWS:,} more; --json gives all of them")
+        console.print(f"... and {len(ids) - MAX_ROWS:,} more; --json prints all")
     console.print(_totals_line(text, len(ids)))
 
 
@@ -490,7 +493,7 @@ def _print_merges(console: "Console", tokenizer: "BPETokenizer", text: str) -> N
         chain = [" ".join(_visible(label, console.encoding) for label in row) for row in rows]
         console.print("\n".join(_fill(chain, console.width)), soft_wrap=True)
     if (n_left := len(tokenizer.pre_tokens(text)) - MAX_ROWS) > 0:
-        console.print(f"... and {n_left:,} more; --json gives all of them")
+        console.print(f"... and {n_left:,} more; --json prints all")
 
 
 def _fill(chain: list[str], width: int) -> list[str]:

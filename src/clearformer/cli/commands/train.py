@@ -25,15 +25,15 @@ def train(
         list[str] | None,
         typer.Argument(
             metavar="[PRESET] [KEY=VALUE]...",
-            help="A preset (see clearformer presets), and settings such as train.lr=3e-4.",
+            help="A preset (see clearformer presets) and settings, such as train.lr=3e-4.",
         ),
     ] = None,
     config: Config = None,
     run: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The run's name under runs/ (or $CLEARFORMER_RUNS).")
+        str | None, typer.Option(metavar="NAME", help="Name of the run under runs/ (or $CLEARFORMER_RUNS).")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run of that name; begin it where there is none.")
+        bool, typer.Option("--resume", help="Continue the run of that name, or start it if there is none.")
     ] = False,
 ) -> None:
     """Train a model, then print its held-out loss and a sample of its output.
@@ -43,8 +43,8 @@ def train(
     Settings come from the preset, then the TOML file, then key=value; later ones win. Everything is kept in runs/NAME:
     config.toml, tokenizer.json, metrics.jsonl, checkpoints. Ctrl-C finishes the step and saves.
 
-    --resume continues the run of that name, given with the command that began it or by the name alone; with the full
-    command, it begins the run if there is none yet.
+    --resume continues the run of that name; the command that started it or the name alone will do. With the full
+    command, it starts the run if there is none yet.
     """
     began = time.perf_counter()  # the import of torch, most of the time that a start takes, comes after this
     with importing():
@@ -66,7 +66,7 @@ def train(
             raise typer.Exit(interrupted.exit_status) from None
         way_on = shlex.join(["train", "--resume", "--run", name_of(start.folder)])
         raise Interrupted(
-            f"{interrupted}; go on by: {program_as_called()} {way_on}", interrupted.signal_number
+            f"{interrupted}; to continue: {program_as_called()} {way_on}", interrupted.signal_number
         ) from None
     if is_main_process():
         typer.echo(result_text(result, start.folder))
@@ -93,7 +93,7 @@ def resumed_start(arguments: list[str], config: Path | None, run: str | None) ->
     from clearformer.runs.training import RunStart
 
     if run is None:
-        raise RunError("--resume: say which run by --run NAME")
+        raise RunError("--resume: name the run with --run NAME")
     try:
         folder = find_run(run)
     except RunError:
@@ -120,5 +120,5 @@ def summary(config: "RunConfig") -> str:
     batch = train.objective.describe_batch(train.batch_size, model.max_seq_len, config.data.form)
     return (
         f"{model.family} of {layers}, d_model {model.d_model}, {model.attention.kind} attention, "
-        f"{positions} positions; data {config.data.label}, optimizer {train.optimizer.kind}, {batch} a step"
+        f"{positions} positions; data {config.data.label}, optimizer {train.optimizer.kind}, {batch} per step"
     )

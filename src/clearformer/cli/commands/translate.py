@@ -37,25 +37,26 @@ def command(
         str,
         typer.Argument(
             metavar="FILE",
-            help="What to translate, a sentence a line.",
+            help="Text to translate, one sentence per line.",
             show_default="standard input",
         ),
     ] = "-",
     beams: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Texts held at once by beam search; 1: greedy.")
+        int, typer.Option(min=1, metavar="N", help="Beams of the beam search; 1 is greedy.")
     ] = 5,
     length_penalty: Annotated[
-        float, typer.Option(metavar="X", help="Its exponent: more favours longer texts.")
+        float, typer.Option(metavar="X", help="Exponent of the length penalty; higher favours longer texts.")
     ] = 1.0,
     length_penalty_kind: Annotated[
-        str, typer.Option(metavar="hf|gnmt", help="hf: log P / n^X; gnmt: log P / ((5 + n) / 6)^X.")
+        str,
+        typer.Option(metavar="KIND", help="Score by hf, log P / n^X, or by gnmt, log P / ((5 + n) / 6)^X."),
     ] = "hf",
     early_stopping: Annotated[
         str,
         typer.Option(
-            metavar="true|false|never",
-            help="Whether to stop once as many texts have ended as there are beams; never: only when no better one "
-            "is possible.",
+            metavar="WHEN",
+            help="When to stop: true, once as many texts have ended as there are beams; false, by an estimate; never, "
+            "only when no better one is possible.",
         ),
     ] = "false",
     n_best: Annotated[
@@ -63,7 +64,7 @@ def command(
         typer.Option(
             min=1,
             metavar="N",
-            help="Print the N best translations: lines of number, rank, score and text, with tabs between.",
+            help="Print the N best translations: line number, rank, score and text, separated by tabs.",
         ),
     ] = 1,
     max_new_tokens: Annotated[
@@ -71,19 +72,19 @@ def command(
         typer.Option(
             min=1,
             metavar="N",
-            help="The longest translation, in tokens.",
-            show_default="twice the sentence's and 50 more",
+            help="Maximum length of a translation, in tokens.",
+            show_default="twice the source plus 50",
         ),
     ] = None,
     batch_tokens: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="The most source tokens to read at once.", show_default="1024"),
+        typer.Option(
+            min=1, metavar="N", help="Maximum number of source tokens in a batch.", show_default="1024"
+        ),
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", help="What the lines should become: BLEU and chrF are told on standard error."
-        ),
+        typer.Option(metavar="FILE", help="Reference translations; prints BLEU and chrF to standard error."),
     ] = None,
     average: Average = 1,
     checkpoint: Checkpoint = "latest",
@@ -148,7 +149,7 @@ def check_equal_lengths(file: str, lines: list[str], reference: str, references:
         raise UserError(
             f"--reference: {reference} has {count(len(references), 'line')} and {standard_input.name_of(file)} has "
             f"{count(len(lines), 'line')}: "
-            "line n of the one must translate line n of the other"
+            "line n must be the translation of line n"
         )
 
 
@@ -200,4 +201,4 @@ def warn_of_cuts(translations: "list[list[Translation]]") -> None:
     cut = [number for number, best_first in enumerate(translations, start=1) if best_first[0].cut]
     if cut:
         others = f" and {len(cut) - 1:,} more" if len(cut) > 1 else ""
-        typer.echo(f"line {cut[0]}{others}: the translation was cut where it became too long", err=True)
+        typer.echo(f"line {cut[0]}{others}: the translation was cut at the maximum length", err=True)

@@ -33,14 +33,14 @@ CHOSEN = ("position", "target", "foil")
 LOGIT = (*TEXT, *CHOSEN)
 
 VIEWS = {
-    "tokens": View("the text's tokens", "tokens", TEXT),
+    "tokens": View("tokens of the text", "tokens", TEXT),
     "next": View("likeliest next tokens", "next_tokens", (*TEXT, "position", "top", "temperature")),
-    "positions": View("how positions are told apart", "positions", reads_text=False),
-    "lens": View("prediction of each layer", "logit_lens", (*TEXT, "position", "target", "top")),
-    "ledger": View("a logit by what wrote it", "ledger", LOGIT),
+    "positions": View("how the model encodes positions", "positions", reads_text=False),
+    "lens": View("prediction after each layer", "logit_lens", (*TEXT, "position", "target", "top")),
+    "ledger": View("a logit by the component that wrote it", "ledger", LOGIT),
     "sources": View("a logit by source token", "sources", LOGIT),
-    "attention": View("who reads whom", "attention", (*TEXT, "layer", "head")),
-    "alignment": View("which source each word was made from", "alignment", ("output", "layer", "head")),
+    "attention": View("attention weights between tokens", "attention", (*TEXT, "layer", "head")),
+    "alignment": View("source of each output word", "alignment", ("output", "layer", "head")),
     "score": View(
         "why a head reads there",
         "score",
@@ -48,15 +48,17 @@ VIEWS = {
         needs=("layer", "key"),
     ),
     "patch": View(
-        "what changes with a part of another text in its place",
+        "effect of activations patched in from another text",
         "patch_every",
         ("output", *CHOSEN, "donor", "where", "estimate"),
         needs=("donor",),
     ),
     "attribution": View(
-        "what each token contributes, by gradients", "integrated_gradients", ("output", *CHOSEN, "steps")
+        "contribution of each token, by gradients", "integrated_gradients", ("output", *CHOSEN, "steps")
     ),
-    "gradients": View("which positions teach each matrix", "weight_gradients", ("output", *CHOSEN)),
+    "gradients": View(
+        "positions that contribute to each matrix's gradient", "weight_gradients", ("output", *CHOSEN)
+    ),
     "heads": View("what each head does", "head_scores", reads_text=False),
     "changes": View(
         "which parts lowered the loss since a checkpoint",
@@ -64,21 +66,21 @@ VIEWS = {
         ("output", "since", "until", "pieces"),
     ),
     "learned": View(
-        "which training windows speak for a prediction", "tracin", (*TEXT, "position", "target", "sample")
+        "training windows that support a prediction", "tracin", (*TEXT, "position", "target", "sample")
     ),
     "corpus": View(
-        "loss of the run's own data, hardest passages", "corpus", ("split", "rows"), reads_text=False
+        "loss on the run's own data, hardest passages", "corpus", ("split", "rows"), reads_text=False
     ),
-    "events": View("when something happened in its training", "events", reads_text=False),
-    "bigram": View("what a bigram model of its data would reach", "bigram", reads_text=False),
+    "events": View("when things happened in training", "events", reads_text=False),
+    "bigram": View("loss that a bigram model of its data reaches", "bigram", reads_text=False),
     "compare": View(
         "another run on the same text, token by token", "differences", ("output", "other"), needs=("other",)
     ),
     "matches": View(
-        "which heads of another run do the same", "match_heads", ("other", "by"), needs=("other",)
+        "heads of another run that do the same", "match_heads", ("other", "by"), needs=("other",)
     ),
     "transplant": View(
-        "what another run's head costs in the place of one's own",
+        "cost of replacing a head by another run's",
         "transplant",
         ("other", "layer", "head"),
         needs=("other", "layer", "head"),
@@ -93,5 +95,5 @@ def as_text(found: "Shown") -> str:
     more = len(rows) - MOST_ROWS
     lines = [paragraph(found.caption()), "", table(heads, rows[:MOST_ROWS], n_left)]
     if more > 0:
-        lines.append(f"... and {more:,} rows more (--json has all)")
+        lines.append(f"... and {more:,} more rows; --json prints all")
     return "\n".join([*lines, *(["", *map(paragraph, found.notes())] if found.notes() else [])])

@@ -100,7 +100,7 @@ def as_text(shown: dict[str, Any]) -> str:
         ("lecture", shown["lecture"]),
         ("fairness", shown["fairness"]),
         ("refuted if", shown["refuted_if"]),
-        ("runs", f"{shown['runs']}, of which {shown['done']} are done"),
+        ("runs", f"{shown['runs']}, {shown['done']} done"),
         ("time left", _time_left(shown)),
     ]
     parts = [
@@ -163,7 +163,7 @@ def outcome_json(found: Outcome, folder: Path) -> dict[str, Any]:
 
 def outcome_text(found: Outcome, folder: Path) -> str:
     """Format the outcome of a study as text."""
-    scaled = "" if found.scale == 1 else f" at scale {found.scale:g}, which judges no published number"
+    scaled = "" if found.scale == 1 else f" at scale {found.scale:g}; published numbers are not judged"
     head = f"{found.study.name}: {found.n_done} of {count(found.n_trials, 'run')} done{scaled}"
     parts = [paragraph(head), numbers(found)]
     if published := found.published():
