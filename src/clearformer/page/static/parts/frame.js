@@ -39,7 +39,7 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
     <header key="header">
       <h2 id=${`${id}-title`}>${title}</h2>
       <p>${about}${[kept, ofRuns(answer?.runs, selection?.versus)].filter(Boolean).map((words) => html` <span key=${words} class="badge">${words}</span>`)}</p>
-      <nav aria-label=${`${title}: take it with you`}>
+      <nav aria-label=${`${title}: save or copy`}>
         <button type="button" aria-pressed=${asTable} onClick=${() => setAsTable(!asTable)}>Table</button>
         <${Taking} id=${id} model=${model} answer=${answer} />
         ${canEnlarge && html`<button type="button" aria-pressed=${large} onClick=${() => setLarge(!large)}>${large ? "Close" : "Enlarge"}</button>`}
@@ -56,7 +56,7 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
 /** Of which runs a view is, where one is set beside the other. @param {string[] | undefined} runs @param {string | undefined} versus */
 function ofRuns(runs, versus) {
   if (!runs || !versus) return "";
-  return runs.length > 1 ? `${runs[1]} − ${runs[0]}` : `${runs[0]} alone: no difference`;
+  return runs.length > 1 ? `${runs[1]} − ${runs[0]}` : `${runs[0]} only: no difference`;
 }
 
 /** @param {{id: string, model: import("../core/model.js").PageModel, answer: any}} props */
@@ -107,7 +107,7 @@ function AsTable({ model, answer }) {
       <thead><tr>${table.heads.map((head, i) => html`<th key=${i} scope="col" class=${i < table.words ? "" : "is-number"}>${head}</th>`)}</tr></thead>
       <tbody>${table.rows.slice(0, most).map((row, r) => html`<tr key=${r}>${row.map((cell, i) => html`<td key=${i} class=${i < table.words ? "" : "is-number"}>${cell}</td>`)}</tr>`)}</tbody>
     </table>
-    ${table.rows.length > most && html`<p class="note">${table.rows.length - most} rows more are in the CSV</p>`}
+    ${table.rows.length > most && html`<p class="note">${table.rows.length - most} more rows are in the CSV</p>`}
   </div>`;
 }
 
