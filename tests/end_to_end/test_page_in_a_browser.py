@@ -512,7 +512,7 @@ def test_what_takes_long_says_how_far_it_is_and_can_be_ended(
         patch.setattr(lens, "corpus", endless)
         corpus.scroll_into_view_if_needed()
         api.expect(corpus.locator(".state")).to_contain_text("computing: 3 of 8")
-        corpus.get_by_role("button", name="End").click()
+        corpus.get_by_role("button", name="Cancel").click()
         api.expect(corpus.locator(".error")).to_contain_text("cancelled before it finished")
     corpus.get_by_role("button", name="Ask again").click()
     api.expect(corpus.locator(".passages")).to_have_count(2)

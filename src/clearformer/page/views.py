@@ -325,8 +325,8 @@ VIEWS = {
         beside=True,
     ),
     "block": View(
-        "One block by its numbers",
-        "Every matrix along the way through one block, for one head. Press a cell to see how its number is computed.",
+        "One block in numbers",
+        "Every matrix of one block, for one head. Press a cell to see how its number is computed.",
         "block",
         (*TEXT, "layer", "head", "part", "position"),
         subtracts=True,
@@ -381,7 +381,7 @@ VIEWS = {
     ),
     "score": View(
         "Score ledger",
-        "Why a head reads a key: its score as the sum of what was written to the query's and the key's vector.",
+        "Why a head reads a key: its score as the sum of what was written to both vectors.",
         "score",
         (*TEXT, "layer", "head", "part", "position", "key"),
         renamed=(("part", "attention"),),
@@ -410,7 +410,7 @@ VIEWS = {
     ),
     "sampling": View(
         "Sampling desk",
-        "The whole vocabulary by probability, the tokens that each setting cuts off, and the token drawn.",
+        "The vocabulary by probability, what each setting cuts off, and the token drawn.",
         "next_draw",
         (*TEXT, "position", *DRAWS, "drawn"),
         at_once=(("most", 120),),
@@ -450,7 +450,7 @@ VIEWS = {
     ),
     "training": View(
         "Training",
-        "The run's loss by step, live while it trains, and when its events happened.",
+        "The run's loss by step, live while it trains, and its events.",
         "metrics",
         (),
         fits=is_kept,

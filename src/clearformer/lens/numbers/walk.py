@@ -205,7 +205,7 @@ class Walk:
         what = "cross-attention" if cross else "attention"
         reads = x
         if block.placement == "pre":
-            reads = way.normalized(norm, f"{path}.{norm_name}", x, symbol, f"input of {what}, normalised")
+            reads = way.normalized(norm, f"{path}.{norm_name}", x, symbol, f"{what} input, normalised")
         if cross == (self.part == "cross_attn"):
             memory = self.memory() if cross else None
             positions, causal = (None if cross else self.stack.position), self.is_causal and not cross
@@ -276,9 +276,7 @@ class Walk:
         way, path, mlp = self.way, f"{self.path}.mlp", block.mlp
         reads = before if block.parallel else x
         if block.placement == "pre":
-            reads = way.normalized(
-                norm, f"{self.path}.ln2", reads, "norm2", "input of the feed-forward network, normalised"
-            )
+            reads = way.normalized(norm, f"{self.path}.ln2", reads, "norm2", "feed-forward input, normalised")
         out = way.activation(f"{self.path}.hook_mlp_out", "mlp_out")
         if isinstance(mlp, FeedForward | GatedFeedForward):
             post = self.hidden(mlp, path, reads)

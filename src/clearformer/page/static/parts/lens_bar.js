@@ -114,7 +114,7 @@ function Replay({ run, step, source, selection, look }) {
   };
   return html`<div class="replay">
     ${busy
-      ? html`<button type="button" onClick=${() => source.end(REPLAY)}>End</button> <span role="status">replaying step ${step}: ${said}</span>`
+      ? html`<button type="button" onClick=${() => source.end(REPLAY)}>Cancel</button> <span role="status">replaying step ${step}: ${said}</span>`
       : html`<button type="button" class="is-main" onClick=${go}>Replay step ${step}</button> <span role="status">${said || "not kept: training is repeated bit for bit, which may take long"}</span>`}
   </div>`;
 }

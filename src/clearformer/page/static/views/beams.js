@@ -12,7 +12,7 @@ function Beams({ model, found, selection }) {
   return html`<div class="desk">
     <fieldset class="settings" disabled=${isFixed(model, "beams")} aria-label="the search">
       <${NumberField} label="Beams" name="beams" value=${selection.beams} low=${1} high=${12} onChange=${(/** @type {number} */ beams) => select(model, { beams })} />
-      <${NumberField} label="Most tokens" name="beam_tokens" value=${selection.new_tokens} low=${1} high=${256} onChange=${(/** @type {number} */ new_tokens) => select(model, { new_tokens })} />
+      <${NumberField} label="Max tokens" name="beam_tokens" value=${selection.new_tokens} low=${1} high=${256} onChange=${(/** @type {number} */ new_tokens) => select(model, { new_tokens })} />
     </fieldset>
     ${found && html`<${Tree} model=${model} found=${found} drawn=${selection.drawn} steps=${isGrowing(found) ? selection.new_tokens : 0} />`}
     ${found && html`<${Texts} model=${model} found=${found} drawn=${selection.drawn} />`}

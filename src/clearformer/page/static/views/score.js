@@ -32,7 +32,7 @@ function Score({ model, found }) {
 function Pairs({ found }) {
   const terms = found.values.flatMap((/** @type {number[]} */ row, /** @type {number} */ i) => row.map((value, j) => ({ value, query: found.queries[i], key: found.keys[j] })));
   const largest = terms.sort((/** @type {any} */ a, /** @type {any} */ b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, PAIRS);
-  return html`<div class="wide" tabindex="0" role="region" aria-label="the largest terms"><table><caption>the largest of ${terms.length} terms</caption>
+  return html`<div class="wide" tabindex="0" role="region" aria-label="the largest terms"><table><caption>largest terms, of ${terms.length}</caption>
     <thead><tr><th scope="col">written to the query</th><th scope="col">written to the key</th><th scope="col" class="is-number">adds</th></tr></thead>
     <tbody>${largest.map((/** @type {any} */ term, /** @type {number} */ i) => html`<tr key=${i}><td>${label(term.query)}</td><td>${label(term.key)}</td><td class="is-number">${signed(term.value)}</td></tr>`)}</tbody></table></div>`;
 }
