@@ -204,7 +204,7 @@ REFUSED = {
     "--layer: no option of --view ledger, which takes --output": ("--view", "ledger", "--layer", "0"),
     "--key: --view score needs it": ("--view", "score", "--layer", "0"),
     "position 9 is beyond the text of 9 tokens": ("--view", "lens", "--position", "9"),
-    "--target: 'qu' is no token of this tokenizer, which cuts it: q | u": (
+    "--target: 'qu' is not a token of this tokenizer, which splits it into: q | u": (
         "--view",
         "ledger",
         "--target",

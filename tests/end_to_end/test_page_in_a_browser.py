@@ -158,7 +158,7 @@ def test_two_runs_beside_each_other_are_shown_as_a_difference(
     attention = window.section("attention")
     api.expect(attention.locator(".reading")).to_have_text(re.compile(rf": ({pattern[-1, 0]:.4f}|.*e-\d)$"))
     api.expect(window.section("sampling").locator("header .badge")).to_have_text(
-        f"{run.name} step 0 alone: no difference"
+        f"{run.name} step 0 only: no difference"
     )
     window.page.locator("select[name=versus]").select_option("")
     api.expect(window.page.locator("section#comparison")).to_have_count(0)
@@ -373,7 +373,7 @@ def test_the_desk_shows_what_edits_do(window: Window, runs: dict[str, Any]) -> N
     desk.locator("select[name=site]").select_option("blocks.1.hook_resid_pre")
     desk.locator("input[name=donor]").fill(other_text)
     desk.locator("input[name=donor]").press("Enter")
-    desk.get_by_role("button", name="Add this edit").click()
+    desk.get_by_role("button", name="Add edit").click()
     edits = [f"zero {head}", "patch blocks.1.hook_resid_pre"]
     api.expect(desk.locator(".edits code")).to_have_text(edits)
     check_numbers(edits, other_text)
@@ -512,8 +512,8 @@ def test_what_takes_long_says_how_far_it_is_and_can_be_ended(
         patch.setattr(lens, "corpus", endless)
         corpus.scroll_into_view_if_needed()
         api.expect(corpus.locator(".state")).to_contain_text("computing: 3 of 8")
-        corpus.get_by_role("button", name="End").click()
-        api.expect(corpus.locator(".error")).to_contain_text("it was ended before it was done")
+        corpus.get_by_role("button", name="Cancel").click()
+        api.expect(corpus.locator(".error")).to_contain_text("cancelled before it finished")
     corpus.get_by_role("button", name="Ask again").click()
     api.expect(corpus.locator(".passages")).to_have_count(2)
     history.complaints.clear()  # the browser's own word on a refused question

@@ -119,7 +119,7 @@ def test_an_exported_page_is_explored_as_far_as_its_numbers_go(
     own = lens.attention(run, TEXT).patterns["blocks.0.attn.hook_pattern"]
     api.expect(attention.locator(".reading")).to_contain_text(f"{own[1, 2, 0]:.4f}")
     sampling = opened.section("sampling")
-    assert sampling.get_by_role("button", name="Step on").is_disabled()
+    assert sampling.get_by_role("button", name="Append").is_disabled()
     assert sampling.locator("input[name=temperature]").is_disabled()
     ledger.get_by_role("button", name="Table").click()
     n_parts = len(lens.ledger(run, TEXT).parts)
@@ -171,7 +171,7 @@ def test_the_inspector_of_an_exported_page_explains_one_number_of_each_matrix(
     cell.focus()
     for key in ("ArrowRight", "Enter"):
         opened.page.keyboard.press(key)
-    api.expect(inspector.locator(".error")).to_contain_text(f"of this one [{found.position}, 0]")
+    api.expect(inspector.locator(".error")).to_contain_text(f"of this one, [{found.position}, 0]")
     assert opened.complaints == []
     opened.page.close()
 
@@ -366,22 +366,16 @@ def test_a_desk_in_a_notebook_asks_the_kernel_for_what_is_selected(
     opened = Opened(context, notebook.address)
     page = opened.page
     before = lens.next_draw(run, TEXT)
-    api.expect(page.locator("section .facts")).to_contain_text(
-        f"{before.entropy_after:.3f} of what is drawn from"
-    )
+    api.expect(page.locator("section .facts")).to_contain_text(f"{before.entropy_after:.3f} (drawn from)")
     page.fill("input[name=top_k]", "3")
     page.keyboard.press("Tab")
     after = lens.next_draw(run, TEXT, top_k=3)
-    api.expect(page.locator("section .facts")).to_contain_text(
-        f"{after.entropy_after:.3f} of what is drawn from"
-    )
+    api.expect(page.locator("section .facts")).to_contain_text(f"{after.entropy_after:.3f} (drawn from)")
     assert notebook.widget.found.entropy_after == after.entropy_after
     drawn = [int(after.ids[after.drawn])]
-    page.get_by_role("button", name="Step on").click()
+    page.get_by_role("button", name="Append").click()
     next_one = lens.next_draw(run, TEXT, top_k=3, drawn=drawn)
-    api.expect(page.locator("section .facts")).to_contain_text(
-        f"{next_one.entropy_after:.3f} of what is drawn from"
-    )
+    api.expect(page.locator("section .facts")).to_contain_text(f"{next_one.entropy_after:.3f} (drawn from)")
     assert told(page, notebook, "drawn", drawn)
     assert opened.complaints == []
     page.close()

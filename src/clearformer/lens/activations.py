@@ -221,7 +221,7 @@ def check_part(model: Transformer, part: str) -> None:
     if part not in PARTS:
         raise UserError(f"part: {', '.join(PARTS[:-1])} or {PARTS[-1]}; got {shown(part)}")
     if part != "attn" and not isinstance(model, EncoderDecoder):
-        raise UserError(f"part={part}: only an encoder-decoder has it; leave it out")
+        raise UserError(f"part={part}: only an encoder-decoder has it; omit it")
 
 
 def points_before(model: Transformer, prefix: str, layer: int) -> list[str]:

@@ -126,7 +126,7 @@ class Embedded(Shown):
         spelled = self.tokenizer.normalized(word).strip()
         found = list(re.finditer(whole_word(spelled), self.read_text)) if spelled else []
         if not 0 <= occurrence < len(found):
-            how_often = "stands " + count(len(found), "time") if found else "does not stand"
+            how_often = "occurs " + count(len(found), "time") if found else "does not occur"
             raise UserError(
                 f"the word {word!r} {how_often} in {self.read_text!r} (occurrence {occurrence} was asked for, "
                 "counted from 0)"
@@ -193,7 +193,7 @@ def tokens_read(model: Transformer, tokenizer: Tokenizer, text: str | list[int])
     """
     ids = ids_of(tokenizer, text)
     if not ids:
-        raise UserError("the text is empty: there are no tokens to look at")
+        raise UserError("the text is empty: it has no tokens")
     bos, eos = ([] if token is None else [token] for token in (tokenizer.bos_id, tokenizer.eos_id))
     if isinstance(model, Encoder):
         return with_specials(ids, bos, eos)

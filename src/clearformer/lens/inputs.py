@@ -122,7 +122,7 @@ class Inputs:
         if not self.class_names:
             return self.position(position)
         if position != -1:
-            raise UserError("position: this model predicts a class of the whole text; leave the position out")
+            raise UserError("position: this model predicts a class of the whole text; omit the position")
         return 0
 
     def output(self, name: str, given: str | int) -> int:
@@ -156,7 +156,7 @@ class Inputs:
     def _token_of_text(self, name: str, given: str) -> int:
         tokenizer = self.tokenizer
         if tokenizer is None:
-            raise UserError(f"{name}: give a token's id: without a tokenizer {shown(given)} names none")
+            raise UserError(f"{name}: without a tokenizer give a token id; got {shown(given)}")
         if (token := tokenizer.id_of(given)) is not None:
             return token
         labels = (tokenizer.token_label(token) for token in range(tokenizer.vocab_size))
@@ -165,12 +165,12 @@ class Inputs:
         try:
             parts = tokenizer.encode(given).tolist()
         except TokenizerError as error:
-            raise UserError(f"{name}: {shown(given)} is no token: {error}") from None
+            raise UserError(f"{name}: {shown(given)} is not a token: {error}") from None
         if len(parts) == 1:
             return parts[0]
         cut = " | ".join(map(tokenizer.token_label, parts[:8])) + (" | ..." if len(parts) > 8 else "")
         raise UserError(
-            f"{name}: {shown(given)} is no token of this tokenizer, which cuts it: {cut or 'nothing'}"
+            f"{name}: {shown(given)} is not a token of this tokenizer, which splits it into: {cut or 'nothing'}"
         )
 
     def _class(self, name: str, given: Any) -> int:
@@ -221,7 +221,7 @@ def read(
         ids = _checked(model, _ids(model, tokenizer, text))
         return _masked(_with_one_text(subject, model, tokenizer, ids), masked)
     if len(masked):
-        raise UserError("masked: only an encoder reads [MASK]; leave it out")
+        raise UserError("masked: only an encoder reads [MASK]; omit it")
     source = _checked(model, _ids(model, tokenizer, text))
     ids, following = _output(model, tokenizer, source, output)
     ids = _checked(model, ids)
@@ -262,7 +262,7 @@ def _ids(model: Transformer, tokenizer: Tokenizer | None, text: Text) -> list[in
         return plain
     if tokenizer is None:
         raise UserError(
-            "a model by itself reads ids: give those, or a run (cf.Run(model, tokenizer)) for a text"
+            "a model alone reads ids: give ids, or a run (cf.Run(model, tokenizer)) to read a text"
         )
     return tokens_read(model, tokenizer, plain)
 
@@ -272,7 +272,7 @@ def _plain(text: Text) -> str | list[int]:
     shape = getattr(text, "shape", ())
     if len(shape) == 2:
         if shape[0] != 1:
-            raise UserError(f"a lens looks at one text at a time; got ids of {shape[0]} rows")
+            raise UserError(f"a lens reads one text at a time; got ids of {shape[0]} rows")
         text = text[0]  # type: ignore[index, assignment]
     return text_of(text)
 
@@ -285,7 +285,7 @@ def _output(
     if isinstance(plain, list):
         return plain, None
     if tokenizer is None:
-        raise UserError("output: a model by itself needs the ids of what an encoder-decoder writes")
+        raise UserError("output: a model alone needs the ids that the encoder-decoder writes")
     _, bos, eos = translator(model, tokenizer)
     if plain is not None:
         return [bos, *ids_of(tokenizer, plain)], eos
@@ -298,7 +298,7 @@ def _output(
 def _checked(model: Transformer, ids: list[int]) -> list[int]:
     """Return the ids after checking that the model can read them."""
     if not ids:
-        raise UserError("the text is empty: there are no tokens to look at")
+        raise UserError("the text is empty: it has no tokens")
     n_tokens = model.embed.num_embeddings
     for token in ids:
         if not 0 <= token < n_tokens:
@@ -329,7 +329,7 @@ def _masked(inputs: Inputs, masked: Sequence[int]) -> Inputs:
         return inputs
     mask_id = None if inputs.tokenizer is None else inputs.tokenizer.mask_id
     if not isinstance(inputs.model, Encoder) or mask_id is None:
-        raise UserError("masked: only an encoder whose tokenizer has [MASK] reads one; leave it out")
+        raise UserError("masked: only an encoder whose tokenizer has [MASK] reads one; omit it")
     tokens = inputs.tokens.clone()
     tokens[0, [inputs.position(each) for each in masked]] = mask_id
     return Inputs(inputs.model, inputs.tokenizer, tokens, None, inputs.predicted, inputs.class_names)

@@ -98,9 +98,7 @@ class Meanings(Shown):
         if len(self.places) <= 3:
             notes.append(f"a plane holds all variance of {count(len(self.places), 'point')}: give more texts")
         if self.sees_before_alone:
-            notes.append(
-                "a decoder reads what stands before a word alone: what is behind it changes nothing here"
-            )
+            notes.append("a decoder reads only what precedes a word: what follows it changes nothing here")
         return notes
 
     def inches(self) -> tuple[float, float]:
@@ -164,7 +162,7 @@ def lines_of(contexts: Sequence[str] | str) -> list[str]:
     texts = contexts.splitlines() if isinstance(contexts, str) else contexts
     found = [each.strip() for each in texts if each.strip()]
     if not found:
-        raise UserError("contexts: give texts that the word stands in, one on a line")
+        raise UserError("contexts: give texts that contain the word, one per line")
     return found
 
 
@@ -176,7 +174,7 @@ def most_frequent(texts: Sequence[str]) -> str:
     """
     found = Counter(word for text in texts for word in re.findall(r"\w+", text))
     if not found:
-        raise UserError("word: the text holds none; give another text")
+        raise UserError("word: the text contains no word; give another text")
     return max(found, key=lambda word: (found[word], len(word)))
 
 

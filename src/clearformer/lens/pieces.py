@@ -20,10 +20,10 @@ from clearformer.text.kinds.bpe import merges_to
 BY_KIND = {
     "char": "a token is one character of the text",
     "byte": "a token is one byte of the text in UTF-8",
-    "bpe": "a token is made of bytes, two neighbours at a time; the merge that was learned earliest comes first",
+    "bpe": "a token is merged from bytes, one pair of neighbours at a time; the merge learned earliest comes first",
     "wordpiece": "each piece is the longest token that the rest of the word begins with",
-    "unigram": "of all ways to cut a word, the likeliest: the one whose pieces' log-probabilities sum to most",
-    "imported": "an imported tokeniser's file says how; see its tokenizer.json",
+    "unigram": "of all ways to split a word, the most probable: its pieces' log-probabilities have the largest sum",
+    "imported": "an imported tokenizer has its own rule; see its tokenizer.json",
 }
 
 
@@ -140,7 +140,7 @@ def pieces(
     at = inputs.position(position)
     made_by = inputs.tokenizer
     if made_by is None:
-        raise UserError("tokenizer: ids by themselves were made of nothing; give the tokenizer, or a run")
+        raise UserError("tokenizer: ids alone have no pieces; give the tokenizer or a run")
     token = int(inputs.tokens[0, at])
     raw = b"" if token >= made_by.vocab_size else made_by.token_bytes(token)
     return Pieces(

@@ -24,7 +24,7 @@ Acts = Literal["vectors", "rotation", "bias"]
 ABOUT: dict[Acts, tuple[str, str]] = {
     "vectors": ("vectors added to the tokens' embeddings", "dimensions"),
     "rotation": (
-        "cosines, then sines, of the angles that queries and keys are turned by",
+        "cosines, then sines, of the angles by which queries and keys are rotated",
         "pairs of dimensions",
     ),
     "bias": ("numbers added to the scores, by how far back a key lies", "heads"),
@@ -61,7 +61,7 @@ class PositionTable(Shown):
     def notes(self) -> list[str]:
         n = self.values.shape[1]
         return [
-            f"columns: {ABOUT[self.acts][1]} 0 to {n - 1}" + (", some left out" if n > COLUMNS_SHOWN else "")
+            f"columns: {ABOUT[self.acts][1]} 0 to {n - 1}" + (", some omitted" if n > COLUMNS_SHOWN else "")
         ]
 
     def inches(self) -> tuple[float, float]:
@@ -111,6 +111,6 @@ def _values(model: Transformer, pos: Tensor) -> tuple[Acts, Float[Tensor, "S N"]
         unit[..., : n_rotated // 2] = 1  # rotated, each pair (1, 0) is (cos, sin)
         return "rotation", position.rotate(unit, pos)[0, :, 0, :n_rotated]
     raise UserError(
-        f"model.position.kind is {config.position.kind}: the model does not tell positions apart, so there is nothing "
+        f"model.position.kind is {config.position.kind}: the model does not encode positions, so there is nothing "
         "to show"
     )

@@ -90,7 +90,7 @@ class Shown(Result, ABC):
             for row in table.rows[:MOST_ROWS]
         )
         more = len(table.rows) - MOST_ROWS
-        notes = [f"... and {more:,} rows more"] * (more > 0) + self.notes()
+        notes = [f"... and {more:,} more rows"] * (more > 0) + self.notes()
         return (
             f"<p>{escape(self.caption())}</p><table><tr>{head}</tr>"
             + "".join(f"<tr>{row}</tr>" for row in rows)
@@ -153,7 +153,7 @@ def quoted(label: str) -> str:
 def logit_name(target: str, foil: str | None) -> str:
     """Return the name of a logit, or of the difference of two."""
     wanted = f"the logit of {quoted(target)}"
-    return wanted if foil is None else f"{wanted} less that of {quoted(foil)}"
+    return wanted if foil is None else f"{wanted} minus that of {quoted(foil)}"
 
 
 def number(value: float) -> str:

@@ -55,7 +55,7 @@ class WordSimilarity(Shown):
         return list(combinations(range(len(self.contexts)), 2))
 
     def caption(self) -> str:
-        return f"{quoted(self.word)} in {count(len(self.contexts), 'context')}: the cosine of its vectors in each two"
+        return f"{quoted(self.word)} in {count(len(self.contexts), 'context')}: the cosine of its vectors in every pair"
 
     def table(self) -> Table:
         """Return a row for each layer; with more than `MOST_PAIRS` pairs of contexts, only the mean."""
@@ -108,7 +108,7 @@ def word_similarity(run: Run, word: str, contexts: Sequence[str]) -> WordSimilar
         TokenizerError: a text holds a character that the tokeniser lacks.
     """
     if isinstance(contexts, str) or len(contexts) < 2:
-        raise UserError("contexts: give a list of two or more texts that the word stands in")
+        raise UserError("contexts: give a list of two or more texts that contain the word")
     vectors = torch.stack([found.word(word) for found in embed(run, list(contexts))], dim=1)  # [L N D]
     directions = F.normalize(vectors.double(), dim=-1)
     return WordSimilarity(word, list(contexts), (directions @ directions.mT).clamp(-1, 1).float())

@@ -40,7 +40,7 @@ class LongComputations:
 
         def on_step(done: int, total: int) -> None:
             if self._newest[name] != mine:
-                raise EndedError(f"{name}: it was ended before it was done; ask again")
+                raise EndedError(f"{name}: cancelled before it finished; ask again")
             self._progress[name] = (done, total)
 
         try:

@@ -136,7 +136,9 @@ def bound_socket(port: int) -> socket.socket:
         listening.bind((HOST, port))
     except OSError as error:
         listening.close()
-        raise UserError(f"port: {port} cannot be had here ({error.strerror}); choose another, or 0") from None
+        raise UserError(
+            f"port: {port} cannot be opened here ({error.strerror}); choose another, or 0"
+        ) from None
     return listening
 
 

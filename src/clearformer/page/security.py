@@ -27,7 +27,7 @@ HEADERS = {
 }
 MOST_BODY_BYTES = 1 << 20
 STRANGER = "This page belongs to whoever started it. Open the address that `clearformer look` printed.\n"
-USED = "This address was opened already, and works once. Go on in that window, or run `clearformer look` again.\n"
+USED = "This address works once and was already opened. Continue in that window, or run `clearformer look` again.\n"
 
 
 class Gate:
@@ -97,10 +97,10 @@ class Guarded:
         """Return the refusal of a request, and the cookie to set in its answer; each None if there is none."""
         headers = Headers(scope=scope)
         if only(headers.getlist("host")) not in self.gate.hosts:
-            return PlainTextResponse("Host: this server answers under its own address alone.\n", 421), None
+            return PlainTextResponse("Host: this server answers only under its own address.\n", 421), None
         writes = scope["type"] == "websocket" or scope["method"] not in ("GET", "HEAD")
         if writes and only(headers.getlist("origin")) not in self.gate.origins:
-            return PlainTextResponse("Origin: only the page itself may ask for this.\n", 403), None
+            return PlainTextResponse("Origin: only the page itself may send this request.\n", 403), None
         if int_or(headers.get("content-length"), 0) > MOST_BODY_BYTES:
             return PlainTextResponse(f"a request holds at most {MOST_BODY_BYTES:,} bytes\n", 413), None
         if self.gate.knows(headers.get("cookie", "")):

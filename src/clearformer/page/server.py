@@ -205,7 +205,7 @@ class PageServer:
     def replay(self, request: Request, selection: Selection) -> Response:
         """Compute the weights after the selected step again, so that views can show it."""
         if not selection.checkpoint.isdecimal():
-            raise UserError(f"checkpoint: the number of a step; got {shown(selection.checkpoint)}")
+            raise UserError(f"checkpoint: a step number; got {shown(selection.checkpoint)}")
         with self.opened.long.turn(REPLAY) as on_step:
             self.opened.replay(selection.run, int(selection.checkpoint), on_step)
         return JSONResponse({"step": int(selection.checkpoint)})
@@ -261,11 +261,11 @@ async def answered_or_refused(
 def refusal(request: Request, error: Exception) -> tuple[str, int]:
     """Return the message and HTTP status for an error; unexpected errors are logged."""
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
-        return "the request is no JSON", BAD_REQUEST
+        return "the request is not JSON", BAD_REQUEST
     if isinstance(error, ClearformerError):
         return str(error), BAD_REQUEST
     logger.error("the page: %s failed", request.url.path, exc_info=error)
-    return "this view failed; where, stands where the page was started", SERVER_ERROR
+    return "this view failed; the traceback is in the terminal that started the page", SERVER_ERROR
 
 
 def takes_long(name: str) -> bool:

@@ -139,7 +139,7 @@ class View:
         function, arguments = getattr(lens, self.function), self.arguments(run, selection) | telling
         if self.is_of_two:
             if other is None:
-                raise UserError(f"{self.title}: the run beside is not set")
+                raise UserError(f"{self.title}: no run to compare with is set")
             return function(run, other, *text, **arguments)
         if other is None or not self.subtracts:
             return function(run, *text, **arguments)
@@ -246,7 +246,7 @@ def writes(run: Run) -> bool:
 def opening(run: Run, name: str = "run") -> str:
     """Return the line of Python that loads a run at its step."""
     if not is_kept(run):
-        return f"# {name}: the one that was given to cf.look, for it is kept in no folder"
+        return f"# {name}: the one given to cf.look; it is not saved in a folder"
     if run.step in run.kept_steps():
         return f"{name} = cf.load({run.name!r}, checkpoint={run.step})"
     return f"{name} = cf.replay({run.name!r}, {run.step})"
@@ -261,7 +261,7 @@ def beside_of(view: View, run: Run, other: Run | None) -> Run | None:
     if other is None or not view.takes_other or (view.is_of_run and other.name == run.name):
         return None
     if not view.fits(other):
-        raise UserError(f"{view.title}: the run beside, {other.name}, has no such view")
+        raise UserError(f"{view.title}: the compared run, {other.name}, has no such view")
     return other
 
 
@@ -296,14 +296,14 @@ VIEWS = {
     "overview": View("Overview", "The model as its configuration describes it.", "architecture", ()),
     "comparison": View(
         "Two runs",
-        "The run beside against the first: the loss of each token, and how far apart weights and activations are.",
+        "The second run against the first: the loss of each token, and the distance of weights and activations.",
         "differences",
         ("text", "output"),
         is_of_two=True,
     ),
     "matched": View(
         "Heads of two runs",
-        "Each head with the one of the other run that reads most alike.",
+        "Each head with the most similar head of the other run, by attention pattern.",
         "match_heads",
         ("text",),
         fits=has_patterns,
@@ -318,15 +318,15 @@ VIEWS = {
     ),
     "pieces": View(
         "One token",
-        "The bytes of the selected token, and what the tokeniser made it from.",
+        "The bytes of the selected token, and the pieces the tokenizer made it from.",
         "pieces",
         (*TEXT, "position"),
         is_read_at=True,
         beside=True,
     ),
     "block": View(
-        "One block by its numbers",
-        "Every matrix on the way through one block, for one head. Any cell opens what made its number.",
+        "One block in numbers",
+        "Every matrix of one block, for one head. Press a cell to see how its number is computed.",
         "block",
         (*TEXT, "layer", "head", "part", "position"),
         subtracts=True,
@@ -343,7 +343,7 @@ VIEWS = {
     ),
     "cell": View(
         "One number",
-        "A number of the block, by what it is computed of.",
+        "A number of the block, and what it is computed from.",
         "cell",
         (*TEXT, "layer", "head", "part", "matrix", "row", "column"),
         renamed=(("matrix", "name"),),
@@ -368,20 +368,20 @@ VIEWS = {
     ),
     "ledger": View(
         "Residual ledger",
-        "The logit of the target, less the foil's, as the sum of what every part of the model wrote.",
+        "The logit of the target, minus the foil's, as the sum of what every part of the model wrote.",
         "ledger",
         (*TEXT, *CHOSEN),
         subtracts=True,
     ),
     "sources": View(
         "Source ledger",
-        "The same logit as the sum of what each token of the text gave to it, with all that is not linear held still.",
+        "The same logit as the sum of what each token of the text contributes, with all nonlinear parts held constant.",
         "sources",
         (*TEXT, *CHOSEN),
     ),
     "score": View(
         "Score ledger",
-        "Why a head looks there: a score as the sum of what was written to the query's and the key's vector.",
+        "Why a head reads a key: its score as the sum of what was written to both vectors.",
         "score",
         (*TEXT, "layer", "head", "part", "position", "key"),
         renamed=(("part", "attention"),),
@@ -389,20 +389,20 @@ VIEWS = {
     ),
     "classes": View(
         "Classes",
-        "How likely each class is, and what each token of the text contributes to the logit of one.",
+        "How likely each class is, and what each token of the text contributes to the logit of one class.",
         "classes",
         ("text", "target", "foil", "method"),
         fits=tells_classes,
     ),
     "meanings": View(
         "Meanings",
-        "One word's vectors across texts: where its contexts set them apart, in the plane that holds most of it.",
+        "One word's vectors in different contexts, in the plane that holds most of their variance.",
         "meanings",
         ("text", "word", "contexts", "layer"),
     ),
     "lens": View(
         "Logit lens",
-        "What each layer would predict, were it the last.",
+        "What each layer would predict if it were the last.",
         "logit_lens",
         (*TEXT, "position", "target"),
         subtracts=True,
@@ -410,14 +410,14 @@ VIEWS = {
     ),
     "sampling": View(
         "Sampling desk",
-        "The whole vocabulary by its probability, what each setting cuts off it, and the token that is drawn.",
+        "The vocabulary by probability, what each setting cuts off, and the token drawn.",
         "next_draw",
         (*TEXT, "position", *DRAWS, "drawn"),
         at_once=(("most", 120),),
     ),
     "vocabulary": View(
         "The whole vocabulary",
-        "Every token by its probability.",
+        "Every token by probability.",
         "next_draw",
         (*TEXT, "position", *DRAWS, "drawn"),
         beside=True,
@@ -433,7 +433,7 @@ VIEWS = {
     ),
     "beams": View(
         "Beam tree",
-        "The texts that every step of a beam search keeps, and those that come to their end.",
+        "The texts that a beam search keeps at each step, and those that end.",
         "beam_tree",
         ("text", "output", "position", "drawn", "beams", "new_tokens"),
         fits=writes,
@@ -450,7 +450,7 @@ VIEWS = {
     ),
     "training": View(
         "Training",
-        "The run's loss by step, live while it trains, and when something happened in it.",
+        "The run's loss by step, live while it trains, and its events.",
         "metrics",
         (),
         fits=is_kept,
@@ -459,7 +459,7 @@ VIEWS = {
     ),
     "events": View(
         "Events",
-        "When induction heads formed, and when the loss of a bigram model was reached.",
+        "When induction heads formed, and when the loss reached that of a bigram model.",
         "events",
         (),
         fits=is_kept,
@@ -482,7 +482,7 @@ VIEWS = {
     ),
     "corpus": View(
         "Corpus",
-        "The loss of every token of the run's own data, and the passages it finds hardest and easiest.",
+        "The loss of every token of the run's own data, and the hardest and easiest passages.",
         "corpus",
         ("split", "first_row", "n_rows"),
         fits=was_trained_here,
@@ -491,7 +491,7 @@ VIEWS = {
     ),
     "learned": View(
         "Learned from",
-        "Which windows of the training data speak for the prediction that is looked at, and which against it.",
+        "The windows of the training data that raise the selected prediction, and those that lower it.",
         "tracin",
         (*TEXT, "position", "target", "sample"),
         fits=was_trained_here,

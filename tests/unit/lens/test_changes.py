@@ -123,7 +123,7 @@ def test_differences_are_drawn_and_written_with_their_signs(tmp_path: Any) -> No
     [row] = [row for row in found.table().rows if row[0] == "3"]
     assert "-0.25" in row[2]
     assert found.figure(tmp_path / "difference.svg").stat().st_size > 1000
-    assert "second less first" in found.caption()
+    assert "second minus first" in found.caption()
 
 
 def with_weights(pattern: Any) -> Any:

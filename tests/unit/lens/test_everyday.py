@@ -173,7 +173,9 @@ def test_what_cannot_be_tuned_is_refused(runs: dict[str, Run]) -> None:
         with pytest.raises(UserError, match="is tuned on pairs: give a list of sources"):
             lens.tune(pair, *arguments)
     for n_outputs in (4, 6):
-        with pytest.raises(UserError, match=f"output: 5 sources and {n_outputs} outputs; give as many"):
+        with pytest.raises(
+            UserError, match=f"output: 5 sources and {n_outputs} outputs; give the same number of each"
+        ):
             lens.tune(pair, ["the bank"] * 5, ["the bank"] * n_outputs)
     with pytest.raises(UserError, match="at least 5"):
         lens.tune(pair, ["the bank"] * 4, ["the bank"] * 4)
@@ -223,7 +225,7 @@ def test_a_layer_or_head_that_is_not_there_is_refused(runs: dict[str, Run]) -> N
         lens.attention(runs["decoder"], TEXT, layer=3)
     with pytest.raises(UserError, match="head 2: there are 2 heads, 0 to 1"):
         lens.attention(runs["decoder"], TEXT, head=2)
-    with pytest.raises(UserError, match=r"model\.attention\.kind is last: it reads nothing by weights"):
+    with pytest.raises(UserError, match=r"model\.attention\.kind is last: it has no attention weights"):
         lens.attention(run_of("decoder", attention=Last(), position=NoPositions()), TEXT)
 
 

@@ -114,11 +114,11 @@ def bad_inputs(decoder: Run, encoder: Run, translator: Run) -> list[tuple[Any, s
         (lambda: inputs.position(1.5), "position: a whole number; got 1.5"),  # type: ignore[arg-type]
         (
             lambda: inputs.output("foil", "bank"),
-            "foil: 'bank' is no token of this tokenizer, which cuts it: b | a | n",
+            "foil: 'bank' is not a token of this tokenizer, which splits it into: b | a | n",
         ),
-        (lambda: inputs.output("target", "€"), "target: '€' is no token"),
+        (lambda: inputs.output("target", "€"), "target: '€' is not a token"),
         (lambda: inputs.output("target", 999), "target: the id 999 is outside the vocabulary of"),
-        (lambda: lens.read(decoder.model, "bank"), "a model by itself reads ids: give those, or a run"),
+        (lambda: lens.read(decoder.model, "bank"), "a model alone reads ids: give ids, or a run"),
         (lambda: lens.read(decoder, ""), "the text is empty"),
         (lambda: lens.read(decoder, "bank", "vu"), "output: only an encoder-decoder writes a second text"),
         (lambda: lens.read(decoder, [1, 999]), "the id 999 is outside the model's vocabulary"),
@@ -133,7 +133,7 @@ def bad_inputs(decoder: Run, encoder: Run, translator: Run) -> list[tuple[Any, s
         ),
         (lambda: lens.read(translator, "bank", masked=[0]), "masked: only an encoder reads [MASK]"),
         (lambda: lens.read(encoder, "the bank", masked=[99]), "position 99 is beyond the text"),
-        (lambda: lens.read(translator.model, [1, 2]), "output: a model by itself needs the ids"),
+        (lambda: lens.read(translator.model, [1, 2]), "output: a model alone needs the ids"),
         (lambda: lens.read("NAME", "bank"), "give a run, such as cf.load('NAME')"),  # type: ignore[arg-type]
     ]
 

@@ -171,7 +171,7 @@ def test_what_was_never_moved_is_not_and_unknown_optimisers_are_refused() -> Non
     model = small_model()
     gradients = {name: torch.ones_like(p) for name, p in model.named_parameters()}
     assert not any(step.any() for step in steps_of(model, Muon().build(model, 0.1), gradients).values())
-    with pytest.raises(UserError, match="TracIn knows adam, adamw and muon"):
+    with pytest.raises(UserError, match="TracIn supports adam, adamw and muon"):
         steps_of(model, [torch.optim.Rprop(model.parameters())], gradients)
 
 
@@ -406,7 +406,7 @@ def given(anything: Any) -> Any:
 
 REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "steps": (
-        "steps: this run took the steps 0 to 11; got 3 up to 13",
+        "steps: this run took the steps 0 to 11; got 3 to 13",
         lambda r: lens.tracin(r, PROMPT, steps=(3, 13)),
     ),
     "sample": ("sample: at least 1 window", lambda r: lens.tracin(r, PROMPT, sample=0)),
@@ -415,7 +415,7 @@ REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
         lambda r: lens.counterfactual(r, PROMPT, without=[(3, 6)]),
     ),
     "step": ("there is no step 12", lambda r: lens.counterfactual(r, PROMPT, without=[(12, 0)])),
-    "window": ("has never seen a window 1", lambda r: lens.counterfactual(r, PROMPT, without=[1])),
+    "window": ("never saw window 1", lambda r: lens.counterfactual(r, PROMPT, without=[1])),
     "shape": ("without: a window of", lambda r: lens.counterfactual(r, PROMPT, without=given(["abc"]))),
     "list": ("without: give a list", lambda r: lens.counterfactual(r, PROMPT, without=given(3))),
     "few": ("windows: from 3 to the 4 scored", lambda r: lens.check_tracin(r, PROMPT, windows=5, sample=4)),
@@ -435,7 +435,7 @@ def test_what_cannot_be_asked_is_refused_in_one_line(what: str, run: Any) -> Non
 
 
 def test_a_checkpoint_that_is_not_kept_is_refused(run: Any) -> None:
-    with pytest.raises(RunError, match=r"keeps 4, 8, 12 up to step 12, and not 5; train.keep_last"):
+    with pytest.raises(RunError, match=r"keeps 4, 8, 12 up to step 12, but not 5; train.keep_last"):
         lens.tracin(run, PROMPT, checkpoints=[4, 5])
 
 

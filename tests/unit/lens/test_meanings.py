@@ -57,11 +57,11 @@ def test_lines_are_contexts() -> None:
 
 def test_what_cannot_be_shown_is_refused() -> None:
     run: Any = run_of("decoder")
-    with pytest.raises(UserError, match="'bank' does not stand in 'the river'"):
+    with pytest.raises(UserError, match="'bank' does not occur in 'the river'"):
         lens.meanings(run, TEXT, word="bank", contexts=["the bank", "the river"])
     with pytest.raises(UserError, match="contexts: at most"):
         lens.meanings(run, TEXT, contexts=["the bank"] * (MOST_CONTEXTS + 1))
-    with pytest.raises(UserError, match="word: the text holds none"):
+    with pytest.raises(UserError, match="word: the text contains no word"):
         lens.meanings(run, "...")
     with pytest.raises(UserError, match="layer 3"):
         lens.meanings(run, TEXT, layer=3)

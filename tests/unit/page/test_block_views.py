@@ -63,7 +63,7 @@ def test_both_travel_whole(runs: dict[str, Run]) -> None:
 
 def test_a_number_of_another_layer_is_refused_in_one_line(runs: dict[str, Run]) -> None:
     selection = Selection(text=TEXT, layer=0, matrix="blocks.1.attn.hook_q")
-    with pytest.raises(UserError, match=r"has no 'blocks\.1\.attn\.hook_q'"):
+    with pytest.raises(UserError, match=r"has no matrix 'blocks\.1\.attn\.hook_q'"):
         VIEWS["cell"].call(runs["decoder"], selection)
 
 

@@ -86,7 +86,7 @@ def test_the_numbers_in_it_are_the_lens_own(runs: dict[str, Any], family: str, t
     others = [i for i, name in enumerate(shown) if name not in ("cell", "pattern")]
     for i in others + numbers[::7] + heads[::5]:
         if VIEWS[shown[i]].is_long:
-            assert "takes long, and is not part of an exported page" in blocks[f"answer-{i}"]["error"]
+            assert "takes too long for an exported page" in blocks[f"answer-{i}"]["error"]
             continue
         scope: dict[str, Any] = {}
         exec(blocks[f"answer-{i}"]["python"], scope)  # noqa: S102  (our own snippet)
@@ -109,7 +109,7 @@ def test_two_runs_are_exported_as_their_difference(runs: dict[str, Any], tmp_pat
             exec(answer["python"], scope)  # noqa: S102  (our own snippet)
             same(answer["found"], scope["found"])
             assert len(answer["runs"]) == 2
-    assert f"beside the run {other.name} step 0" in blocks["index"]["about"]
+    assert f"compared with the run {other.name} step 0" in blocks["index"]["about"]
     assert blocks["index"]["first"]["versus"] == other.name
     assert set(blocks["index"]["lines"]) == {run.name, other.name}
 
@@ -197,9 +197,7 @@ def test_what_cannot_be_written_is_said_and_nothing_is(
         cf.export_page(run, file, text="")
     with monkeypatch.context() as patch:
         patch.setattr(export, "MOST_BYTES", 2 * 2**20 // 10)
-        with pytest.raises(
-            UserError, match=f"text: a page of its {len(TEXT)} characters is larger than 0 MB"
-        ):
+        with pytest.raises(UserError, match=f"text: a page of its {len(TEXT)} characters exceeds 0 MB"):
             cf.export_page(run, file, text=TEXT)
     assert not file.exists()
     file.write_text("mine")

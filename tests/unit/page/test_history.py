@@ -141,7 +141,7 @@ def test_a_step_that_is_not_kept_is_looked_at_once_it_is_replayed(
     same(answer["found"], lens.tokens(cf.replay("decoder", step), chosen["text"]))
     assert f"cf.replay('decoder', {step})" in answer["python"]
     assert card(page)["runs"][0]["replayed"] == [step]
-    for wrong, words in ((str(STEPS + 1), f"has taken {STEPS} steps"), ("best", "the number of a step")):
+    for wrong, words in ((str(STEPS + 1), f"has taken {STEPS} steps"), ("best", "a step number")):
         status, _, body = page.ask("POST", "/api/replay", chosen | {"checkpoint": wrong})
         assert status == 400
         assert words in json.loads(body)["error"]
@@ -251,7 +251,7 @@ def test_what_is_ended_says_so(pages: dict[str, Client], monkeypatch: pytest.Mon
     status, _, _ = page.ask("POST", "/api/end/learned")
     asking.join(20)
     assert status == 200
-    assert lines == ["learned: it was ended before it was done; ask again"]
+    assert lines == ["learned: cancelled before it finished; ask again"]
 
 
 def test_a_picture_of_what_takes_long_is_drawn_of_the_last_answer(
@@ -299,7 +299,7 @@ def test_a_newer_computation_ends_the_one_before() -> None:
                 on_step(2, 3)
                 time.sleep(0.005)
 
-    with pytest.raises(EndedError, match="one: it was ended"):
+    with pytest.raises(EndedError, match="one: cancelled before it finished"):
         older()
     assert ended.wait(20)
 

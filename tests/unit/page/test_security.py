@@ -28,7 +28,7 @@ def test_the_address_works_once(runs: dict[str, Any]) -> None:
     assert "SameSite=Strict" in cookie
     status, _, words = second.ask("GET", second.address_path)
     assert status == 403
-    assert b"opened already" in words
+    assert b"already opened" in words
     first.cookie = cookie.partition(";")[0]
     assert first.ask("GET", "/")[0] == 200
     second.cookie = first.cookie[:-1]
@@ -125,7 +125,7 @@ def test_a_port_that_is_taken_is_said_in_one_line() -> None:
     taken = bound_socket(0)
     port = taken.getsockname()[1]
     taken.listen()
-    with pytest.raises(UserError, match=rf"^port: {port} cannot be had here"):
+    with pytest.raises(UserError, match=rf"^port: {port} cannot be opened here"):
         bound_socket(port)
     taken.close()
     for wrong in (-1, 70000, "8000", True):

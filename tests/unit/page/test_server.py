@@ -138,7 +138,7 @@ def test_a_run_that_cannot_be_set_beside_another_is_refused_in_one_line(runs: di
         assert "17" in page.refusal(
             "ledger", **(chosen | {"versus": chosen["run"], "versus_checkpoint": "17"})
         )
-        assert "the run beside is not set" in page.refusal("comparison", **(chosen | {"versus": ""}))
+        assert "no run to compare with is set" in page.refusal("comparison", **(chosen | {"versus": ""}))
 
 
 def test_every_field_of_a_selection_reaches_its_views(decoder_page: Client) -> None:
@@ -161,7 +161,7 @@ def test_every_field_of_a_selection_reaches_its_views(decoder_page: Client) -> N
         ({"text": ""}, "the text is empty"),
         ({"text": "the bank " * 99}, "101"),
         ({"position": 4000}, "position 4000 is beyond the text"),
-        ({"target": "no such token here"}, "target: 'no such token here' is no token"),
+        ({"target": "no such token here"}, "target: 'no such token here' is not a token"),
         ({"run": "../secret"}, "this page does not show '../secret'"),
         ({"checkpoint": "17"}, "17"),
         ({"checkpoint": "../.."}, "checkpoint"),

@@ -104,12 +104,12 @@ def test_what_cannot_be_shown_is_said_in_one_line(anywidget: Any, runs: dict[str
     with pytest.raises(UserError, match="did you mean 'position'"):
         widget.select(positoin=3)
     widget.selection = widget.selection | {"target": "no such token"}
-    assert "target: 'no such token' is no token" in widget.error
+    assert "target: 'no such token' is not a token" in widget.error
     assert widget.found is None
     assert widget.answered == 4
     with pytest.raises(UserError, match="there is no view 'legder'; did you mean 'ledger'"):
         lens.show(runs["decoder"], TEXT, "legder")
-    with pytest.raises(UserError, match="view: 'cell' is opened beside another"):
+    with pytest.raises(UserError, match="view: 'cell' is part of another view"):
         lens.show(runs["decoder"], TEXT, "cell")
     with pytest.raises(UserError, match="no such view"):
         lens.show(runs["encoder"], TEXT, "beams")

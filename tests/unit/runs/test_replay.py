@@ -235,7 +235,7 @@ def test_a_run_opened_at_a_step_between_is_made_again(train: Callable[..., RunFo
         run = cf.replay("a", step, device="cpu")
         found = lens.counterfactual(run, "the", target=" ", without=[])
         assert (found.step, found.start, found.same_weights, found.estimate) == (step, 0, True, None)
-        with pytest.raises(RunError, match=f"keeps none with its optimiser's state up to step {step}"):
+        with pytest.raises(RunError, match=f"keeps none with optimizer state up to step {step}"):
             lens.tracin(run, "the", target=" ")
 
 

@@ -77,8 +77,8 @@ def _with_edit(activation: Tensor, name: str, edit: Edit) -> Tensor:
         new = new.expand_as(part)
     except RuntimeError:
         raise UserError(
-            f"{edit.site}: its shape in this text is {list(part.shape)}, and {list(new.shape)} is put there; texts "
-            "that are patched into each other have equally many tokens"
+            f"{edit.site}: its shape is {list(part.shape)} in this text, and the new values are {list(new.shape)}; "
+            "patch between texts with the same number of tokens"
         ) from None
     if not new.requires_grad and torch.equal(new, part):
         return activation
@@ -168,21 +168,21 @@ def _pooled(site: Site, texts: Sequence[Activations], name: str, part: Tensor) -
         own = activation[everywhere.index(name, activation)]
         parts.append(own if own.dim() == 2 else own.flatten(0, 1))
     if not parts:
-        raise UserError(f"{site}: give the activations of one or more texts to take it from")
+        raise UserError(f"{site}: give the activations of at least one text to take it from")
     return torch.cat(parts).to(part.device)
 
 
 def _check_same_at_all_positions(site: Site) -> None:
     if site.name.endswith(SQUARE):
         raise UserError(
-            f"{site}: rows of scores and patterns belong to their own text's tokens and have no mean or draw over "
-            "positions; take hook_z, which the pattern makes"
+            f"{site}: rows of scores and patterns belong to their own text's tokens, so they have no mean or sample "
+            "over positions; use hook_z, which is computed from the pattern"
         )
 
 
 def _known(activations: Activations, name: str) -> Tensor:
     if name not in activations:
-        raise UserError(f"{name} is not among the activations that are given; it is patched from there")
+        raise UserError(f"{name} is not among the given activations, which it is patched from")
     return activations[name]
 
 

@@ -75,9 +75,7 @@ def loss_of(inputs: Inputs) -> MeanLoss:
     """
     targets = [IGNORED if token is None else token for token in inputs.predicted]
     if set(targets) <= {IGNORED}:
-        raise UserError(
-            "the text does not tell what its positions predict, so it has no loss; give a target, or a longer text"
-        )
+        raise UserError("the text has no token to predict, so it has no loss; give a target or a longer text")
     return MeanLoss(torch.tensor([targets], device=inputs.tokens.device))
 
 

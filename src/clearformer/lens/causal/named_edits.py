@@ -69,9 +69,9 @@ def parse_edit(line: Any) -> NamedEdit:
     verb, *rest = line.split()
     if verb not in FORMS:
         hint = did_you_mean(verb, FORMS) or f"; there are {', '.join(FORMS)}"
-        raise UserError(f"edits: {shown(line)} begins with no edit{hint}")
+        raise UserError(f"edits: {shown(line)} starts with no known edit{hint}")
     if len(rest) != (2 if verb == "scale" else 1):
-        raise UserError(f"edits: {shown(line)} is written {FORMS[verb]}, such as {verb} blocks.0.attn.hook_z:3"
+        raise UserError(f"edits: {shown(line)} must be {FORMS[verb]}, such as {verb} blocks.0.attn.hook_z:3"
                         + (" 0.5" if verb == "scale" else ""))  # fmt: skip
     found = SITE.fullmatch(rest[0])
     if found is None:
@@ -90,7 +90,7 @@ def _factor(line: str, written: str) -> float:
     except ValueError:
         factor = math.nan
     if not abs(factor) <= LARGEST_FACTOR:
-        raise UserError(f"edits: {shown(line)} ends with a factor, a number up to {LARGEST_FACTOR:g}")
+        raise UserError(f"edits: {shown(line)} must end with a factor, a number up to {LARGEST_FACTOR:g}")
     return factor
 
 
@@ -116,7 +116,7 @@ def edits_of(lines: Sequence[str], inputs: Inputs, donor: Inputs | None) -> list
             [name] = matching(each.site.name, names)
             each.site.index(name, own[name])
             if each.verb == "patch" and donor is None:
-                raise UserError("it takes from a donor text, and none is given (donor)")
+                raise UserError("it needs a donor text, and none is given (donor)")
             found.append((each, _edit_of(each, own, donated)))
         except UserError as error:
             raise UserError(f"edits: {shown(each.line)}: {error}") from None

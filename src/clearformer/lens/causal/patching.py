@@ -277,8 +277,8 @@ def read_both(
     for own, donated in zip(one.arguments, other.arguments, strict=True):
         if own.shape != donated.shape:
             raise UserError(
-                f"donor: {count(donated.shape[1], 'token')}, and the text has {own.shape[1]}: a position is patched "
-                "from the same one, so give texts of equally many tokens"
+                f"donor: {count(donated.shape[1], 'token')}, but the text has {own.shape[1]}: each position is patched "
+                "from the same position, so give texts with the same number of tokens"
             )
     return one, other
 
@@ -304,7 +304,9 @@ def _names(sites: Iterable[Site]) -> list[str]:
 def _position_axis(site: Site, donor: Activations) -> int:
     axis = axes_of(site.name, donor[site.name]).position
     if axis is None:
-        raise UserError(f"{site.name} has no positions to patch one by one; patch it as a whole by intervene")
+        raise UserError(
+            f"{site.name} has no positions to patch one by one; patch it as a whole with intervene"
+        )
     return axis
 
 

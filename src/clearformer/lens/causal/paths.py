@@ -69,7 +69,7 @@ class PathEffect(Shown):
 
     def caption(self) -> str:
         senders, receivers = (", ".join(map(str, sites)) for sites in (self.senders, self.receivers))
-        return f"the paths from {senders or 'nothing'} straight to {receivers}, patched from the donor text"
+        return f"the direct paths from {senders or 'nothing'} to {receivers}, patched from the donor text"
 
     def table(self) -> Table:
         return Table(["text", "measure"], [[name, number(value)] for name, value in self._measures().items()])
@@ -148,7 +148,7 @@ def _writers_held(
     for site in senders:
         if site.name not in writers:
             raise UserError(
-                f"{site.name} writes to no residual stream; a sender is one of {', '.join(sorted(writers))}"
+                f"{site.name} does not write to the residual stream; a sender is one of {', '.join(sorted(writers))}"
             )
     own, other = (activations(model, each, writers) for each in (arguments, donor))
     return [*(patch(name, own) for name in writers), *(patch(site, other) for site in senders)]

@@ -56,7 +56,7 @@ class Site:
         ):
             if wanted is not None:
                 if axis is None:
-                    raise UserError(f"{name} has no {kind}s; leave {kind}={wanted} out")
+                    raise UserError(f"{name} has no {kind}s; omit {kind}={wanted}")
                 index[axis] = _one(name, kind, wanted, activation.shape[axis])
         return tuple(index)
 

@@ -57,11 +57,11 @@ def copy_without_heads(model: Transformer, heads: Iterable[Site]) -> Transformer
     copy, known = deepcopy(model), heads_of(model)
     for site in heads:
         if site not in known:
-            raise UserError(f"{site} is no head of this model; heads_of(model) lists them")
+            raise UserError(f"{site} is not a head of this model; heads_of(model) lists them")
         layer = copy.get_submodule(site.name.rpartition(".")[0])
         if not isinstance(layer, ProjectedHeads) or not isinstance(layer.W_O, nn.Linear):
             raise UserError(
-                f"{site} has no output matrix that its weights could be taken from; edit its activation: zero(site)"
+                f"{site} has no output matrix whose weights could be zeroed; edit its activation: zero(site)"
             )
         weight = layer.W_O.weight
         with torch.no_grad():

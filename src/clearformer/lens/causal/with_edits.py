@@ -53,9 +53,7 @@ OnPart = Callable[["WithEdits"], None]
 """Receives the whole result after each token of the continuations, which are as long as written so far."""
 
 TOP = 10
-BELONGS_TO_TEXT = (
-    "an edit at one position or a patch belongs to this text, so there is no held-out loss with it"
-)
+BELONGS_TO_TEXT = "no held-out loss: a patch or an edit at one position applies to this text alone"
 
 
 @dataclass(frozen=True)
@@ -450,7 +448,7 @@ def _held_out(subject: Any, edits: Edits, n_rows: int) -> tuple[float | None, fl
         for made in ([edits.none(), edits] if edits.pairs else [edits])
     ]
     if losses[0] is None:
-        return None, None, "no held-out loss: none of the run's data are held out"
+        return None, None, "no held-out loss: the run has no held-out data"
     return losses[0], losses[-1], CHANGED if own.changed else ""
 
 

@@ -54,7 +54,7 @@ class Difference(Shown, Generic[R]):
     changes: R
 
     def caption(self) -> str:
-        return f"{self.first.caption()}: second less first"
+        return f"{self.first.caption()}: second minus first"
 
     def table(self) -> Table:
         return self.changes.table_of_changes()
@@ -83,10 +83,10 @@ def difference(first: R, second: R) -> Difference[R]:
     """
     for each in (first, second):
         if not isinstance(each, Shown):
-            raise UserError(f"a difference is that of two results of the lens; got {shown(each)}")
+            raise UserError(f"a difference needs two results of the lens; got {shown(each)}")
     if type(first) is not type(second):
         kinds = f"{type(first).__name__} and {type(second).__name__}"
-        raise UserError(f"a difference is that of two results of one function; got {kinds}")
+        raise UserError(f"a difference needs two results of the same function; got {kinds}")
     with np.errstate(invalid="ignore"):  # the mask's -inf less itself is NaN
         return Difference(first, second, _changed("", first, second))
 
@@ -114,8 +114,7 @@ def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **give
     families = [each.model.config.family for each in (run, other)]
     if families[0] != families[1]:
         raise UserError(
-            f"family: {families[0]} and {families[1]} cannot be subtracted; set two runs of one family "
-            "beside each other"
+            f"family: {families[0]} and {families[1]} cannot be subtracted; compare two runs of one family"
         )
     given |= _chosen(function, run, text, given)
     try:
@@ -152,7 +151,7 @@ def _why(run: Run, other: Run) -> str:
     }
     apart = [f"{a} and {b} {name}" for name, (a, b) in sizes.items() if a != b]
     built = f" (the models have {', '.join(apart)})" if apart else ""
-    return f"{built}; the losses token by token still can be where the tokens agree: lens.tokens"
+    return f"{built}; lens.tokens can still compare the losses of tokens that agree"
 
 
 def _changed(name: str, one: Any, other: Any) -> Any:
@@ -218,7 +217,7 @@ def _of_arrays(name: str, one: Any, other: Any) -> Any:
     if is_float:
         return other - one
     if not bool((one == other).all()):
-        raise UnlikeError(f"{name}: the whole numbers of the two differ, and cannot be subtracted")
+        raise UnlikeError(f"{name}: the integers of the two differ and cannot be subtracted")
     return one
 
 
@@ -232,7 +231,7 @@ def _of_lists(name: str, one: Sequence[Any], other: Sequence[Any]) -> Any:
     if one and other and is_dataclass(one[0]):
         return [_changed(f"{name}.{_named(a)}", a, b) for a, b in _matched(name, one, other)]
     if len(one) != len(other):
-        raise UnlikeError(f"{name}: {len(one)} and {len(other)} of them cannot be subtracted")
+        raise UnlikeError(f"{name}: lengths {len(one)} and {len(other)} cannot be subtracted")
     made: Any = type(one)
     return made(_changed(f"{name}[{i}]", a, b) for i, (a, b) in enumerate(zip(one, other, strict=True)))
 

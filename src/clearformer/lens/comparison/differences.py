@@ -98,8 +98,8 @@ class Differences(Shown):
 
     def caption(self) -> str:
         if not self.losses:
-            return "how far apart the two runs are, part by part"
-        return f"the loss of each token by the two runs: {self.loss:.4f} and {self.other:.4f} nats on average"
+            return "distance between the two runs, part by part"
+        return f"loss of each token in the two runs: {self.loss:.4f} and {self.other:.4f} nats on average"
 
     def table(self) -> Table:
         if not self.losses:
@@ -118,7 +118,7 @@ class Differences(Shown):
         named = [("weights", self.weights), ("activations", self.activations)]
         lines = [f"{what} furthest apart: {_furthest(distances)}" for what, distances in named if distances]
         if self.apart:
-            lines.append(f"not compared, for the models have not both: {len(self.apart)} parameters")
+            lines.append(f"not compared, because only one model has them: {len(self.apart)} parameters")
         return lines
 
     def inches(self) -> tuple[float, float]:
@@ -132,7 +132,7 @@ class Differences(Shown):
             return
         names = [f"{each.position} {visible(each.target)}" for each in self.losses]
         bars(axes, names, [each.change for each in self.losses])
-        axes.set_xlabel("difference of the loss, nats")
+        axes.set_xlabel("difference of losses, nats")
 
 
 def _furthest(distances: list[Distance]) -> str:

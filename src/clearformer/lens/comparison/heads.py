@@ -82,13 +82,13 @@ class HeadMatches(Shown):
         rows = [[each.head, each.other, f"{each.similarity:.3f}"] for each in self.matches]
         rows += [[head, "-", "-"] for head in self.unmatched]
         rows += [["-", other, "-"] for other in self.unmatched_others]
-        return Table(["head", "of the other run", "similarity"], rows, 2)
+        return Table(["head", "other run", "similarity"], rows, 2)
 
     def notes(self) -> list[str]:
         if not self.matches:
             return []
         mean = sum(each.similarity for each in self.matches) / len(self.matches)
-        return [f"mean similarity {mean:.3f}; 1 is doing the same"]
+        return [f"mean similarity {mean:.3f}; 1 means the same behaviour"]
 
     def inches(self) -> tuple[float, float]:
         return 2.0 + 0.25 * len(self.others), 1.6 + 0.22 * len(self.heads)

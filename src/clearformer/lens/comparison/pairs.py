@@ -17,8 +17,8 @@ def check_one_tokenizer(run: Run, other: Run) -> None:
     if one is not another and one.fingerprint() != another.fingerprint():
         sizes = f"{one.kind} of {count(one.vocab_size, 'token')}, {another.kind} of {another.vocab_size:,}"
         raise UserError(
-            f"the two runs have different tokenizers ({sizes}), so no token of the one is one of the other: "
-            "compare runs on the same data with the same settings of section tokenizer"
+            f"the two runs have different tokenizers ({sizes}), so their tokens do not correspond: "
+            "compare runs with the same data and tokenizer settings"
         )
 
 

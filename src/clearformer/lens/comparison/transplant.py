@@ -56,10 +56,10 @@ class Transplant(Shown):
     model: Transformer = field(repr=False)
 
     def caption(self) -> str:
-        return f"{self.head} of the other run as {self.into}: the loss of {self.measured_on}, in nats"
+        return f"{self.head} of the other run as {self.into}: loss on {self.measured_on}, nats"
 
     def table(self) -> Table:
-        rows = [["as it is", f"{self.before:.6f}"], ["with the other head", f"{self.after:.6f}"]]
+        rows = [["unchanged", f"{self.before:.6f}"], ["with the other head", f"{self.after:.6f}"]]
         return Table(["", "loss"], [*rows, ["cost", number(self.cost)]])
 
     def inches(self) -> tuple[float, float]:
@@ -67,7 +67,7 @@ class Transplant(Shown):
 
     def draw(self, figure: Any) -> None:
         axes = figure.subplots()
-        bars(axes, ["as it is", "with the other head"], [self.before, self.after])
+        bars(axes, ["unchanged", "with the other head"], [self.before, self.after])
         axes.set_xlabel("loss, nats")
 
 
@@ -132,7 +132,7 @@ def find_head(model: Transformer, layer: int, head: int, attention: Which) -> tu
         raise UserError(f"attention: {', '.join(KINDS)}; got {attention!r}")
     has_two = isinstance(model, EncoderDecoder)
     if attention != "attn" and not has_two:
-        raise UserError(f"attention={attention}: only an encoder-decoder has one; leave it out")
+        raise UserError(f"attention={attention}: only an encoder-decoder has one; omit it")
     prefix = "" if not has_two else "encoder_" if attention == "encoder" else "decoder_"
     n_layers = len(model.stack(prefix).blocks)
     at_layer = _counted("layer", layer, n_layers)

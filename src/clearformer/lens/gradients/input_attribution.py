@@ -145,7 +145,7 @@ def integrated_gradients(
         UserError: there is no such token, class or position, or `steps` is less than 1.
     """
     if steps < 1:
-        raise UserError(f"steps: at least 1 point on the way; got {steps}")
+        raise UserError(f"steps: at least 1 point on the path; got {steps}")
     inputs, metric = _read(subject, text, target, foil, position, output, metric)
     model, names = inputs.model, _embeddings(inputs.model)
     ends = activations(model, inputs.arguments, names)
@@ -282,7 +282,7 @@ def _dropped(inputs: Inputs) -> list[Arguments]:
         n = own.shape[1]
         if n == 1:
             raise UserError(
-                "a text of one token has none left where it is dropped; give by=TOKEN to put another there"
+                "a text of one token is empty without it; give by=TOKEN to replace the token instead"
             )
         rows = [each.expand(n, -1) for each in inputs.arguments]
         real = [torch.ones_like(each, dtype=torch.bool) for each in rows]

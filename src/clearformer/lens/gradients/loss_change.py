@@ -93,7 +93,7 @@ class LossChanges(Shown):
         return sorted(self.parts, key=lambda part: -abs(part.value))[:n]
 
     def caption(self) -> str:
-        return f"the loss went from {self.before:.4f} to {self.after:.4f} nats; what each part changed it by"
+        return f"the loss went from {self.before:.4f} to {self.after:.4f} nats; change due to each part"
 
     def table(self) -> Table:
         return Table(
@@ -101,7 +101,7 @@ class LossChanges(Shown):
         )
 
     def notes(self) -> list[str]:
-        way = f"along the straight way, in {count(self.pieces, 'piece')}"
+        way = f"along the straight path, in {count(self.pieces, 'piece')}"
         return [f"{way}: the sum is {self.sum:+.4f}, the residue {self.residue:+.1e}"]
 
     def inches(self) -> tuple[float, float]:
@@ -138,7 +138,7 @@ def loss_changes(
         UserError: the models differ in configuration, the text has no loss, or `pieces` is less than 1.
     """
     if pieces < 1:
-        raise UserError(f"pieces: at least 1 piece of the way; got {pieces}")
+        raise UserError(f"pieces: at least 1 piece of the path; got {pieces}")
     later = inputs_of(after, text, output)
     inputs = inputs_of(before, later)
     model, other = inputs.model, later.model
@@ -200,9 +200,7 @@ def loss_changes_since(
     inputs = read(after, text, output, masked=masked)
     metric = class_loss(inputs, target) if inputs.class_names else None
     if metric is None and target is not None:
-        raise UserError(
-            "target: the change is that of the text's loss; only a model of classes takes a target"
-        )
+        raise UserError("target: only a classifier takes one; here the change is that of the text's loss")
     return loss_changes(before, after, inputs, metric=metric, pieces=pieces, on_step=on_step)
 
 

@@ -177,14 +177,10 @@ class WeightGradients(Shown):
         return by_name[name]
 
     def caption(self) -> str:
-        return (
-            f"gradients of {self.metric} ({self.measure:.4f}) by each matrix, and where they come from most"
-        )
+        return f"gradients of {self.metric} ({self.measure:.4f}) by matrix, and their largest sources"
 
     def table(self) -> Table:
-        return Table(
-            ["matrix", "most of it from", "norm", "share"], [_row(each) for each in self.matrices], 2
-        )
+        return Table(["matrix", "largest source", "norm", "share"], [_row(each) for each in self.matrices], 2)
 
     def inches(self) -> tuple[float, float]:
         return 6.0, 0.8 + 0.2 * len(self.matrices)

@@ -110,7 +110,7 @@ class HeadScores(Shown):
         return sorted(scored, key=lambda each: -getattr(each, kind))[:n]
 
     def caption(self) -> str:
-        return "what each head does, on random tokens said twice and by its weights"
+        return "what each head does, on repeated random tokens and by its weights"
 
     def table(self) -> Table:
         rows = [[each.label, *map(_cell, each.scores)] for each in self.heads]
@@ -120,7 +120,7 @@ class HeadScores(Shown):
         if self.first_loss != self.first_loss:
             return []
         return [
-            f"loss of the tokens said first {self.first_loss:.3f} nats, said again {self.repeat_loss:.3f}"
+            f"loss of random tokens: first time {self.first_loss:.3f} nats, repeated {self.repeat_loss:.3f}"
         ]
 
     def inches(self) -> tuple[float, float]:
@@ -155,7 +155,7 @@ class HeadHistory(Shown):
         return torch.tensor([[getattr(head, kind) for head in each.heads] for each in self.checkpoints])
 
     def caption(self) -> str:
-        return "the head that does each thing most, checkpoint by checkpoint"
+        return "the head with the highest score of each kind, by checkpoint"
 
     def table(self) -> Table:
         rows = [
@@ -280,7 +280,7 @@ def repeated(
     n = min(n_tokens, (model.config.max_seq_len - start) // 2)
     if n < 2:
         raise UserError(
-            "heads are scored on two or more tokens said twice; n_tokens or model.max_seq_len is too small"
+            "heads are scored on at least 2 tokens and their repetition; n_tokens or model.max_seq_len is too small"
         )
     choice = torch.tensor(_plain_tokens(model, tokenizer))
     numbers = torch.Generator().manual_seed(seed)

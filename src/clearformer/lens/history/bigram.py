@@ -66,12 +66,12 @@ class Bigram(Shown):
 
     def table(self) -> Table:
         rows = [
-            ["loss of the held-out text", f"{self.loss:.4f}"],
-            ["loss of the unigrams", f"{self.unigram_loss:.4f}"],
-            ["loss of the training text, each pair left out", f"{self.left_out_loss:.4f}"],
+            ["held-out loss", f"{self.loss:.4f}"],
+            ["unigram loss", f"{self.unigram_loss:.4f}"],
+            ["training loss, leaving each pair out", f"{self.left_out_loss:.4f}"],
             ["m", f"{self.weight:g}"],
             ["pairs counted", f"{self.n_counted:,}"],
-            ["different ones", f"{self.n_pairs:,}"],
+            ["distinct pairs", f"{self.n_pairs:,}"],
             ["tokens predicted", f"{self.n_predicted:,}"],
         ]
         return Table(["bigram model", ""], rows)
@@ -85,7 +85,7 @@ class Bigram(Shown):
     def draw(self, figure: Any) -> None:
         axes = figure.subplots()
         bars(axes, ["bigram", "unigram"], [self.loss, self.unigram_loss])
-        axes.set_xlabel("loss of the held-out text, nats per token")
+        axes.set_xlabel("held-out loss, nats per token")
 
 
 class Counts(NamedTuple):
@@ -141,10 +141,10 @@ def bigram(run: RunLike) -> Bigram:
     """
     check_run(run, "folder")
     if isinstance(run.model, Encoder):
-        raise UserError("a bigram model predicts the next token, and an encoder predicts none")
+        raise UserError("a bigram model predicts the next token; an encoder does not")
     prepared = read_own_data(run).prepared
     if HELD_OUT not in prepared.splits:
-        raise UserError("nothing was held out that a bigram model could be measured on")
+        raise UserError("the run has no held-out data to measure a bigram model on")
     size = max(run.model.embed.num_embeddings, run.tokenizer.vocab_size)
     counts = counted(prepared, run, size)
     weight = min(WEIGHTS, key=counts.left_out_loss)

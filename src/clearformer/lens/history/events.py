@@ -67,7 +67,7 @@ class Event:
         if self.reason:
             return self.reason
         if self.step is None:
-            return "not so far"
+            return "not yet"
         if self.name == "bigram" or self.before is None:
             return f"by step {self.step:,}"
         return f"between step {self.before:,} and step {self.step:,}"
@@ -122,17 +122,17 @@ class Events(Shown):
 
     def notes(self) -> list[str]:
         lines = [
-            f"{event.title}: a head's induction score is {event.threshold:g} or more, on random tokens said twice"
+            f"{event.title}: a head's induction score is {event.threshold:g} or more, on repeated random tokens"
             for event in self.events
             if event.name == "induction" and not event.reason
         ]
         if self.bigram_loss is not None:
             lines.append(
                 f"bigram model: p(b | a) = (n(a, b) + m p(b)) / (n(a) + m), m = {self.bigram_weight:g}, counted in the "
-                f"training split; {self.bigram_loss:.4f} nats on the whole held-out split, of which an evaluation on "
-                "the way may read a part"
+                f"training split; {self.bigram_loss:.4f} nats on the whole held-out split (evaluations during training "
+                "may read only a part of it)"
             )
-        return [*lines, *(f"left out: {each}" for each in self.damaged)]
+        return [*lines, *(f"skipped: {each}" for each in self.damaged)]
 
     def inches(self) -> tuple[float, float]:
         return 7.0, 3.2
@@ -194,7 +194,7 @@ def why_no_induction(run: RunLike) -> str:
     if not causal_patterns(run):
         return f"attention of kind {run.config.model.attention.kind} has no pattern to score"
     if run.model.config.max_seq_len < 5:
-        return "the model reads too few tokens for a text said twice"
+        return "the context of the model is too short for a repeated text"
     return ""
 
 

@@ -74,7 +74,7 @@ class Agreement(Shown):
         return [
             f"Spearman's rank correlation with the true change: of the scores {self.rank_correlation:+.3f}, of the "
             f"estimates {self.rank_correlation_of_estimates:+.3f}",
-            "trained again without leaving out anything, the run came out the same to the bit",
+            "retrained without leaving anything out, the run is bit-identical",
         ]
 
     def inches(self) -> tuple[float, float]:
@@ -145,8 +145,8 @@ def check_tracin(
 
     if not without().same_weights:
         raise RunError(
-            f"{run.folder.path}: trained again without leaving out anything, it did not come out the same to the bit; "  # type: ignore[attr-defined]
-            "compare on the machine that trained it, with as many threads"
+            f"{run.folder.path}: retrained without leaving anything out, its weights differ from the original; "  # type: ignore[attr-defined]
+            "compare on the machine that trained it, with the same number of threads"
         )
     chosen = [found.windows[i] for i in np.linspace(0, len(found.windows) - 1, windows).astype(int)]
     return compared(found, [(window, without(window)) for window in chosen])

@@ -70,9 +70,11 @@ class Counterfactual(Shown):
 
     def caption(self) -> str:
         left_out = (
-            f" without {count(len(self.left_out), 'row')}" if self.left_out else ", leaving out nothing"
+            f" without {count(len(self.left_out), 'row')}"
+            if self.left_out
+            else " without leaving anything out"
         )
-        return f"{self.what}: the run trained again{left_out}, from step {self.start} to {self.step}"
+        return f"{self.what}: the run retrained{left_out}, from step {self.start} to {self.step}"
 
     def table(self) -> Table:
         rows = [["as trained", f"{self.before:.6f}"], ["without", f"{self.after:.6f}"]]
@@ -82,7 +84,11 @@ class Counterfactual(Shown):
         return Table(["", "loss"], rows)
 
     def notes(self) -> list[str]:
-        same = "the weights are the run's own, to the bit" if self.same_weights else "the weights are others"
+        same = (
+            "the weights are bit-identical to the run's"
+            if self.same_weights
+            else "the weights differ from the run's"
+        )
         return [f"{same} (SHA-256 {self.sha256[:12]})"]
 
     def inches(self) -> tuple[float, float]:
@@ -190,7 +196,7 @@ def times_seen(opened: Reopened, window: int) -> list[Seen]:
     seen = opened.windows_seen(0, opened.step).of([window])[window]
     if not seen:
         raise UserError(
-            f"without: the run has never seen a window {window}; `lens.tracin` gives those that it has"
+            f"without: the run never saw window {window}; `lens.tracin` lists the windows that it saw"
         )
     return seen
 

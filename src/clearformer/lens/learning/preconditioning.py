@@ -51,8 +51,8 @@ def preconditioner_of(optimizer: Optimizer) -> Callable[[Tensor, Mapping, Mappin
         if isinstance(optimizer, kind):
             return preconditioned
     raise UserError(
-        f"train.optimizer: what {type(optimizer).__name__} makes of one window's gradient is not known: TracIn "
-        "knows adam, adamw and muon"
+        f"train.optimizer: what {type(optimizer).__name__} does to one window's gradient is unknown; TracIn supports "
+        "adam, adamw and muon"
     )
 
 

@@ -66,7 +66,7 @@ class Reopened:
         checkpoint = load_checkpoint(self.checkpoint_folder(step))
         if not checkpoint.optimizer:
             raise RunError(
-                f"{self.checkpoint_folder(step)}: holds no optimiser's state, for it was not written by training; "
+                f"{self.checkpoint_folder(step)}: has no optimizer state, because training did not write it; "
                 "train the run here"
             )
         with torch.random.fork_rng():  # building draws random weights, which are then overwritten
@@ -160,10 +160,10 @@ def check_steps(opened: Reopened, steps: Sequence[int] | None) -> tuple[int, int
     if steps is None:
         return 0, opened.step
     if len(steps) != 2 or not all(isinstance(step, int) for step in steps):
-        raise UserError(f"steps: give the first step and the one behind the last; got {shown(steps)}")
+        raise UserError(f"steps: give the first step and the one after the last; got {shown(steps)}")
     first, last = steps
     if not 0 <= first < last <= opened.step:
-        raise UserError(f"steps: this run took the steps 0 to {opened.step - 1}; got {first} up to {last}")
+        raise UserError(f"steps: this run took the steps 0 to {opened.step - 1}; got {first} to {last}")
     return first, last
 
 
@@ -176,13 +176,13 @@ def check_checkpoints(opened: Reopened, steps: Iterable[int] | None) -> list[int
     kept = opened.kept
     if not kept:
         raise RunError(
-            f"checkpoints: {opened.folder.path} keeps none with its optimiser's state up to step {opened.step}; open "
+            f"checkpoints: {opened.folder.path} keeps none with optimizer state up to step {opened.step}; open "
             "it at a later step"
         )
     wanted = kept if steps is None else sorted(set(steps))
     if absent := [step for step in wanted if step not in kept] or ([] if wanted else ["none"]):
         raise RunError(
-            f"checkpoints: {opened.folder.path} keeps {', '.join(map(str, kept))} up to step {opened.step}, and not "
-            f"{shown(absent[0])}; train.keep_last sets how many stay"
+            f"checkpoints: {opened.folder.path} keeps {', '.join(map(str, kept))} up to step {opened.step}, but not "
+            f"{shown(absent[0])}; train.keep_last sets how many are kept"
         )
     return wanted

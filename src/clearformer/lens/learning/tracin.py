@@ -109,7 +109,7 @@ class Learned(Shown):
         return [each for each in self.windows[::-1][:n] if each.score < 0]
 
     def caption(self) -> str:
-        return f"training windows that speak for or against {quoted(self.target)} (loss {self.loss:.4f} nats)"
+        return f"training windows for and against {quoted(self.target)} (loss {self.loss:.4f} nats)"
 
     def table(self) -> Table:
         shown = [*self.largest(), *self.smallest()[::-1]]
@@ -121,7 +121,7 @@ class Learned(Shown):
         of = f"{len(self.windows):,} of {count(self.n_windows, 'window')} seen in steps {self.steps[0]:,} to "
         return [
             f"{of}{self.steps[1] - 1:,}, scored at the checkpoints of {', '.join(map(str, self.checkpoints))}",
-            "first order: what later steps undo is not in a score; lens.counterfactual trains again without a window",
+            "first order: scores ignore what later steps undo; lens.counterfactual retrains without a window",
             *(f"read from {file}" for file in list(files)[:3]),
         ]
 
@@ -132,7 +132,7 @@ class Learned(Shown):
         shown = [*self.largest(), *self.smallest()[::-1]]
         axes = figure.subplots()
         bars(axes, [short_text(each.text) for each in shown], [each.score for each in shown])
-        axes.set_xlabel("taken from the prediction's loss, nats")
+        axes.set_xlabel("reduction of the prediction's loss, nats")
 
 
 def short_text(text: str) -> str:

@@ -61,7 +61,7 @@ def check_known_parts(model: Transformer) -> None:
         known = (Attention, LastModule), (FeedForward, GatedFeedForward, type(None))
         for name, types in zip(("attn", "mlp"), known, strict=True):
             if not isinstance(part := getattr(module, name), types):
-                raise UserError(f"{path}.{name}: it is not known how a {type(part).__name__} is held still")
+                raise UserError(f"{path}.{name}: a {type(part).__name__} cannot be held constant")
 
 
 def held_hooks(model: Transformer, cache: ActivationCache) -> dict[str, HookFn]:

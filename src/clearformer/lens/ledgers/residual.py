@@ -96,7 +96,7 @@ class Ledger(SplitLogit):
     def notes(self) -> list[str]:
         lines = super().notes()
         if self.capped is not None:
-            lines.append(f"last step, the soft cap of {self.soft_cap:g}: {self.capped:+.6f}")
+            lines.append(f"after the soft cap of {self.soft_cap:g}: {self.capped:+.6f}")
         return lines
 
     def inches(self) -> tuple[float, float]:

@@ -338,7 +338,7 @@ def check_attention(inputs: Inputs, attention: str) -> None:
     if attention not in get_args(SubLayer):
         raise UserError(f"attention: attn, cross_attn or encoder; got {attention!r}")
     if attention != "attn" and inputs.source is None:
-        raise UserError(f"attention={attention}: only an encoder-decoder reads another text; leave it out")
+        raise UserError(f"attention={attention}: only an encoder-decoder reads another text; omit it")
 
 
 def attention_of(block: Block, sublayer: str, layer: int) -> Attention:

@@ -27,7 +27,7 @@ from clearformer.lens.showing import Table, bars, number, visible
 from clearformer.text import Tokenizer
 
 CONVENTION = (
-    "a convention, not a cause: patterns, norm scales and activations are held as they were (f(x)/x; gates)"
+    "a convention, not a cause: patterns, norm scales and activations are held constant (f(x)/x; gates)"
 )
 MOST_BARS = 48
 
@@ -87,7 +87,7 @@ class Sources(SplitLogit):
         axes = figure.subplots()
         names = [*map(_place, shown), "biases"]
         bars(axes, names, [*(part.value for part in shown), self.biases])
-        axes.set_xlabel("share of the logit (patterns, norms and activations held)")
+        axes.set_xlabel("share of the logit (patterns, norms and activations held constant)")
         axes.set_title(f"{self.caption()}\nlogit {self.logit:+.3f}", fontsize=10)
 
 

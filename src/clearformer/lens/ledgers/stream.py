@@ -202,7 +202,7 @@ def check_norm(norm: nn.Module, path: str) -> None:
     """Raise UserError if the norm is of a kind whose scale cannot be held constant."""
     if not isinstance(norm, nn.Identity | LayerNormModule | RMSNormModule):
         raise UserError(
-            f"{path}: a ledger holds the scale of LayerNorm and RMSNorm constant, and knows none of "
+            f"{path}: a ledger holds the scale of LayerNorm and RMSNorm constant, not that of "
             f"{type(norm).__name__}"
         )
 

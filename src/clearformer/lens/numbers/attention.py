@@ -191,7 +191,7 @@ def rotated(way: Way, head: Head, side: str, x: Source) -> Source:
         for name in ("cos", "sin")
         for python in [f"model.{as_code(head.positions_path)}.{name}"]
     ]
-    title = f"{'queries' if side == 'q' else 'keys'}, turned by their positions"
+    title = f"{'queries' if side == 'q' else 'keys'}, rotated by their positions"
     code: Code = (RotaryPositions.rotate, "return torch.cat")
     return way.add(made, title, f"{side}_rot = rotate({side})", "rope", code, Rotation(x, *tables))
 
@@ -235,7 +235,7 @@ def softmax_pattern_of(way: Way, head: Head, sides: tuple[Source, Source] | None
     )
     return way.add(
         way.activation(f"{path}.hook_pattern", "pattern", head.number),
-        "pattern: the weights by which queries (rows) read keys (columns)",
+        "pattern: the weights with which queries (rows) read keys (columns)",
         "pattern = softmax(masked_scores)",
         "softmax",
         (Attention.formula, "pattern = self.hook_pattern("),
@@ -259,7 +259,7 @@ def masked(way: Way, head: Head, scores: Source) -> Source:
     )
     return way.add(
         way.activation(f"{head.path}.hook_attn_scores", "masked_scores", head.number),
-        "scores behind the mask",
+        "scores after the mask",
         "masked_scores = scores + M",
         "mask",
         (Attention.formula, "scores = scores + mask.matrix"),
@@ -323,7 +323,7 @@ def linear_pattern_of(way: Way, head: Head, q: Source, k: Source) -> Source:
     may_read = readable(way, head, None)
     read = way.add(
         way.activation(f"{path}.hook_attn_scores", "masked_scores", head.number),
-        "scores behind the mask",
+        "scores after the mask",
         "masked_scores = scores * may_read",
         "mask",
         (LinearModule.mix, "scores = self.hook_attn_scores("),
@@ -332,7 +332,7 @@ def linear_pattern_of(way: Way, head: Head, q: Source, k: Source) -> Source:
     )
     return way.add(
         way.activation(f"{path}.hook_pattern", "pattern", head.number),
-        "pattern: the weights by which queries (rows) read keys (columns)",
+        "pattern: the weights with which queries (rows) read keys (columns)",
         "pattern = masked_scores / their sum",
         "linear",
         (linear_pattern, "return"),
@@ -359,14 +359,14 @@ def position_bias(way: Way, head: Head) -> Source | None:
         rule = Lookup(
             way.matrix(f"{path}.weight", "B"),
             lambda row, column: (bucket_of(positions, row - column), head.number),
-            "the number of this distance",
+            "the bias of this distance",
         )
         code = (RelativeBiases.bias, "return")
     python = f"model.{as_code(path)}.bias(torch.arange({n}), torch.arange({n})).detach()[{head.number}]"
     return way.add(
         computed("bias", f"{head.path}.bias", values[head.number], python),
         "what positions add to the scores",
-        "bias = of the distance between query and key",
+        "bias = one number per distance of query and key",
         "positions",
         code,
         rule,
@@ -395,7 +395,7 @@ def written_by_head(way: Way, head: Head, z: Source) -> None:
         computed(
             "result", f"{head.path}.result", values, f"({z.python} @ {weight.python}[:, {start}:{stop}].T)"
         ),
-        f"what head {head.number} writes",
+        f"output of head {head.number}",
         "result = z W_O",
         "output",
         (ProjectedHeads.output, "return"),
@@ -407,9 +407,7 @@ def attention_out(way: Way, path: str, out: str, module: nn.Module, symbol: str)
     """Add the step to the output of all heads together."""
     made = way.activation(out, symbol)
     if not isinstance(module, KNOWN):
-        why = (
-            f"{path} is a {type(module).__name__}, a kind of one's own: how it computes a number is not known"
-        )
+        why = f"{path} is a {type(module).__name__}, a custom kind: how it computes a number is unknown"
         return way.add(made, "the attention's output", f"{symbol} = attention", "own", None, why)
     name = f"{path}.hook_z"
     heads: Tensor = way.cache[name][0].flatten(1)  # [T HDh]

@@ -125,7 +125,9 @@ class BlockNumbers(Shown):
         return self.arrays[names.index(name)]
 
     def caption(self) -> str:
-        return f"block {self.layer}, head {self.head} of its {PART_WORDS[self.part]}: every matrix on the way"
+        return (
+            f"block {self.layer}, head {self.head} of its {PART_WORDS[self.part]}: every matrix along the way"
+        )
 
     def table(self) -> Table:
         rows = [
@@ -282,5 +284,5 @@ def check_name(name: Any, names: Sequence[str]) -> None:
     if name not in names:
         hint = did_you_mean(name, names) if isinstance(name, str) else ""
         raise UserError(
-            f"name: the way through this block has no {shown(name)}{hint or '; it has ' + ', '.join(names)}"
+            f"name: this block has no matrix {shown(name)}{hint or '; it has ' + ', '.join(names)}"
         )

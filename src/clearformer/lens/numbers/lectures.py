@@ -30,5 +30,5 @@ SECTIONS = {
     "tied logits": "lecture 002, section 11: the complete forward pass, with tied matrices",
     "soft cap": "no lecture has a soft cap (Gemma 2)",
     "masked head": "lecture 003: encoder-only models (Devlin et al. 2019)",
-    "own": "a kind of one's own, of no lecture",
+    "own": "a custom kind, in no lecture",
 }

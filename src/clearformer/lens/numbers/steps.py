@@ -150,7 +150,7 @@ class Way:
         if isinstance(norm, nn.Identity):
             return x
         if not isinstance(norm, LayerNormModule | RMSNormModule):
-            why = f"{path} is a {type(norm).__name__}, a kind of one's own: how it computes a number is not known"
+            why = f"{path} is a {type(norm).__name__}, a custom kind: how it computes a number is unknown"
             with torch.no_grad():
                 values = norm(x.values)
             made = Source(symbol, name or path, values, f"model.{as_code(path)}({x.python})")

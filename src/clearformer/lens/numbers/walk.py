@@ -109,7 +109,7 @@ class Walk:
             post = way.activation(f"{path}.hook_resid_post", "resid_post")
             code: Code = (Block.forward, "return self.hook_resid_post")
             x = way.add(
-                post, "residual stream behind the block", f"resid_post = {x.symbol}", "block", code, Sum((x,))
+                post, "residual stream after the block", f"resid_post = {x.symbol}", "block", code, Sum((x,))
             )
         if self.is_last:
             way.stage = "output"
@@ -133,7 +133,7 @@ class Walk:
         made = way.add(
             way.activation(f"hook_{prefix}embed", "embed"),
             "token embeddings",
-            "embed = the rows of W_E of the tokens' ids" + (" * sqrt(d)" if scaled else ""),
+            "embed = the rows of W_E for the token ids" + (" * sqrt(d)" if scaled else ""),
             "scaled embedding" if scaled else "embedding",
             (Transformer.token_vectors, "x = self.embed("),
             rule,
@@ -154,7 +154,7 @@ class Walk:
             equation, code = "norm0", (Stack.run, "self.ln_embed(")
         return way.add(
             way.activation(f"{self.path}.hook_resid_pre", "resid_pre"),
-            "what comes into the block: the residual stream",
+            "input of the block: the residual stream",
             f"resid_pre = {equation}",
             "block",
             code,
@@ -169,13 +169,13 @@ class Walk:
         if isinstance(position, LearnedPositions):
             table = way.matrix(f"{path}.weight", "W_pos")
             rule = Lookup(table, lambda row, column: (row, column), "the position's own vector")
-            equation = "pos_embed = the rows of W_pos of the positions"
+            equation = "pos_embed = the rows of W_pos for the positions"
             return way.add(made, "position vectors", equation, "positions", code, rule)
         if isinstance(position, SinusoidalPositions):
             rule = Sinusoid(self.model.config.d_model, position.spec.interleaved)
             equation = "pos_embed = sin and cos of t / 10000^(2i/d)"
             return way.add(made, "position vectors", equation, "sinusoidal", code, rule)
-        why = f"{path} is a {type(position).__name__}, a kind of one's own: how it computes a number is not known"
+        why = f"{path} is a {type(position).__name__}, a custom kind: how it computes a number is unknown"
         return way.add(made, "position vectors", "pos_embed = positions", "own", None, why)
 
     def from_before(self) -> Source:
@@ -185,8 +185,8 @@ class Walk:
         way.stage = "attention"
         return way.add(
             way.activation(f"{self.path}.hook_resid_pre", "resid_pre"),
-            "what comes into the block: the residual stream",
-            f"resid_pre = what block {self.layer - 1} left",
+            "input of the block: the residual stream",
+            f"resid_pre = output of block {self.layer - 1}",
             "block",
             (Stack.run, "x = block("),
             Sum((before,)),
@@ -205,7 +205,7 @@ class Walk:
         what = "cross-attention" if cross else "attention"
         reads = x
         if block.placement == "pre":
-            reads = way.normalized(norm, f"{path}.{norm_name}", x, symbol, f"what {what} reads, normalised")
+            reads = way.normalized(norm, f"{path}.{norm_name}", x, symbol, f"{what} input, normalised")
         if cross == (self.part == "cross_attn"):
             memory = self.memory() if cross else None
             positions, causal = (None if cross else self.stack.position), self.is_causal and not cross
@@ -235,8 +235,8 @@ class Walk:
         """Add the vectors that cross-attention reads."""
         way = self.way
         made = way.activation(memory_name(self.model), "memory")
-        why = "what the encoder made of the source: its own last block explains it (part encoder)"
-        title = "what is read: the encoder's vectors of the source"
+        why = "the output of the encoder: its own last block explains it (part encoder)"
+        title = "what is read: the output of the encoder"
         return way.add(
             made, title, "memory = the encoder's last vectors", "cross-attention", None, why, "source"
         )
@@ -249,7 +249,7 @@ class Walk:
         parts = (x, out) if block.residual else (out,)
         equation = " + ".join(each.symbol for each in parts)
         made = way.activation(name, name.rpartition("hook_")[2])
-        title = "residual stream behind " + {
+        title = "residual stream after " + {
             "resid_mid": "attention",
             "resid_mid_cross": "cross-attention",
             "resid_post": "the block",
@@ -276,9 +276,7 @@ class Walk:
         way, path, mlp = self.way, f"{self.path}.mlp", block.mlp
         reads = before if block.parallel else x
         if block.placement == "pre":
-            reads = way.normalized(
-                norm, f"{self.path}.ln2", reads, "norm2", "what the feed-forward network reads, normalised"
-            )
+            reads = way.normalized(norm, f"{self.path}.ln2", reads, "norm2", "feed-forward input, normalised")
         out = way.activation(f"{self.path}.hook_mlp_out", "mlp_out")
         if isinstance(mlp, FeedForward | GatedFeedForward):
             post = self.hidden(mlp, path, reads)
@@ -288,9 +286,9 @@ class Walk:
             code: Code | None = (type(mlp).forward, "return self.W_out(")
             section = "feed-forward"
         else:
-            rule = f"{path} is a {type(mlp).__name__}, a kind of one's own: how it computes a number is not known"
+            rule = f"{path} is a {type(mlp).__name__}, a custom kind: how it computes a number is unknown"
             equation, code, section = "mlp_out = network", None, "own"
-        way.add(out, "what the feed-forward network writes", equation, section, code, rule)
+        way.add(out, "output of the feed-forward network", equation, section, code, rule)
         return self.add_back(block, norm, f"{self.path}.ln2", x, out, f"{self.path}.hook_resid_post", "norm2")
 
     def hidden(self, mlp: FeedForward | GatedFeedForward, path: str, x: Source) -> Source:
@@ -312,13 +310,13 @@ class Walk:
         if gated:
             code = (type(mlp).forward, "self.hook_pre_linear(")
             linear = projected("W_in", "hook_pre_linear", "pre_linear", "what is gated", code)
-        words = WORDS.get(ffn.kind, f"{ffn.kind}: an activation of one's own")
+        words = WORDS.get(ffn.kind, f"{ffn.kind}: a custom activation")
         if getattr(ffn, "approximate", "none") == "tanh":
             words = OF_TANH
         name = words.partition(":")[0]
         return way.add(
             way.activation(f"{path}.hook_post", "post"),
-            "behind the activation",
+            "after the activation",
             f"post = {name}(pre)" + (" * pre_linear" if gated else ""),
             section,
             (type(mlp).forward, "self.activation("),
@@ -367,7 +365,7 @@ class Walk:
                 ),
                 first_row=row,
             ),
-            "logits, of every token" + ("" if cap is None else ", before the soft cap"),
+            "logits of every token" + ("" if cap is None else ", before the soft cap"),
             equation,
             "tied logits" if tied else "logits",
             code,
@@ -379,7 +377,7 @@ class Walk:
         capped = (cap * torch.tanh(values / cap))[None]
         way.add(
             replace(computed("logits", "logits", capped, f"logits[0, {row}:{row + 1}]"), first_row=row),
-            "logits, of every token",
+            "logits of every token",
             f"logits = {cap:g} tanh(uncapped / {cap:g})",
             "soft cap",
             (Transformer.unembed, "return logits if cap"),
@@ -410,7 +408,7 @@ class Walk:
         )
         bent = way.add(
             computed("bent", f"{path}.gelu", F.gelu(dense), f"torch.nn.functional.gelu({made.python})"),
-            "masked head, behind its activation",
+            "masked head, after its activation",
             "bent = gelu(dense)",
             "masked head",
             code,
@@ -453,7 +451,7 @@ class Walk:
             equation, code = "pooled = tanh(dense)", (Encoder.pool, "return torch.tanh(")
         pooled = way.add(
             computed("pooled", "hook_pooled", values, 'cache["hook_pooled"]'),
-            "one vector of the whole text",
+            "one vector for the whole text",
             equation,
             "masked head",
             code,
@@ -462,7 +460,7 @@ class Walk:
         )
         way.add(
             computed("logits", "logits", model.classifier(values), "logits"),
-            "logits, of every class",
+            "logits of every class",
             "logits = pooled W + b",
             "logits",
             (Encoder.forward, "return self.classifier("),

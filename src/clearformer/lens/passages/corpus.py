@@ -151,7 +151,7 @@ class Corpus(Shown):
     def notes(self) -> list[str]:
         files = dict.fromkeys(span.file for each in self.rows for span in each.spans)
         masked = max((each.masked_every for each in self.rows), default=0)
-        turns = f"every token is guessed once, with one in {masked} masked at a time"
+        turns = f"every token is predicted once, with one in {masked} masked at a time"
         return [turns] * bool(masked) + [f"read from {file}" for file in list(files)[:3]]
 
     def inches(self) -> tuple[float, float]:

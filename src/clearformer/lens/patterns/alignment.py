@@ -46,7 +46,7 @@ class Alignment(Shown):
 
     def caption(self) -> str:
         head = "mean of all heads" if self.head is None else f"head {self.head}"
-        return f"cross-attention of layer {self.layer}, {head}: each token that is predicted, and the source it reads"
+        return f"cross-attention of layer {self.layer}, {head}: each predicted token, and the source tokens it reads"
 
     def table(self) -> Table:
         rows = [

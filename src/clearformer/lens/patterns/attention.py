@@ -73,7 +73,7 @@ class AttentionPatterns(Shown):
         if self._one() is not None:
             return []
         return [
-            "mean weights of the token itself, of the one before and of the first; mean distance that is read over"
+            "mean weights of the token itself, the previous and the first token; mean distance to the tokens read"
         ]
 
     def inches(self) -> tuple[float, float]:
@@ -164,7 +164,7 @@ def pattern_names(inputs: Inputs) -> list[str]:
     if not names:
         kind = inputs.model.config.attention.kind
         raise UserError(
-            f"model.attention.kind is {kind}: it reads nothing by weights, so there is no pattern to show"
+            f"model.attention.kind is {kind}: it has no attention weights, so there is no pattern to show"
         )
     return names
 

@@ -156,7 +156,7 @@ class LogitLens(Shown):
         axes.set_title(
             "likeliest next token by layer" + (" (learned lens)" if self.learned else ""), fontsize=10
         )
-        axes.set_xlabel("token that is read")
+        axes.set_xlabel("input token")
         figure.colorbar(image, ax=axes, shrink=0.8, label="probability").outline.set_visible(False)
 
 

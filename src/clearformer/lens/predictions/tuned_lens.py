@@ -65,7 +65,7 @@ class TunedLens(Shown):
         """Raise UserError if the lens was tuned for another model."""
         if model is not self.model:
             raise UserError(
-                "tuned: this lens was tuned for another model; lens.tune(run, text) makes one for this"
+                "tuned: this lens was tuned for another model; lens.tune(run, text) tunes one for this"
             )
 
     def translated(self, x: Float[Tensor, "B T D"], layer: int) -> Float[Tensor, "B T D"]:
@@ -184,12 +184,12 @@ def _texts(run: Run, text: Any, output: Any) -> list[Arguments]:
     if isinstance(run.model, EncoderDecoder):
         return [read(run, *pair).arguments for pair in _pairs(text, output)]
     if output is not None:
-        raise UserError("output: only an encoder-decoder writes another text; leave it out")
+        raise UserError("output: only an encoder-decoder writes another text; omit it")
     ids = ids_of(run.tokenizer, text_of(text))
     length = min(run.model.config.max_seq_len, len(ids) // 10)
     if length < 2:
         raise UserError(
-            f"text: {count(len(ids), 'token')} are too few to train a lens on and to measure it; give more"
+            f"text: {count(len(ids), 'token')} are too few to train and measure a lens; give more"
         )
     n = len(ids) // length
     windows = torch.tensor(ids[: n * length], device=run.model.embed.weight.device).view(n, length)
@@ -199,13 +199,13 @@ def _texts(run: Run, text: Any, output: Any) -> list[Arguments]:
 def _pairs(sources: Any, outputs: Any) -> list[tuple[str, str]]:
     if isinstance(sources, str) or not isinstance(outputs, Sequence) or isinstance(outputs, str):
         raise UserError(
-            "the lens of an encoder-decoder is tuned on pairs: give a list of sources and, as `output`, a list of what "
-            "is written of each"
+            "the lens of an encoder-decoder is tuned on pairs: give a list of sources and, as `output`, a list of "
+            "their outputs"
         )
     if len(sources) != len(outputs) or len(sources) < LEAST_TEXTS:
         raise UserError(
-            f"output: {count(len(sources), 'source')} and {count(len(outputs), 'output')}; give as many, and at least "
-            f"{LEAST_TEXTS}"
+            f"output: {count(len(sources), 'source')} and {count(len(outputs), 'output')}; give the same number "
+            f"of each, at least {LEAST_TEXTS}"
         )
     return list(zip(sources, outputs, strict=True))
 

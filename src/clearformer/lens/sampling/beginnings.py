@@ -61,7 +61,7 @@ class Beginning:
         """
         model = self.inputs.model
         if not isinstance(model, Decoder | EncoderDecoder):
-            raise UserError("this run's model is an encoder, which writes no text; take a decoder's run")
+            raise UserError("this run's model is an encoder, which writes no text; use a run of a decoder")
         return model
 
     @property
@@ -177,7 +177,7 @@ def _prompt(model: Decoder, tokenizer: Tokenizer | None, text: Text) -> Inputs:
     plain = text_of(text)
     if isinstance(plain, str):
         raise UserError(
-            "a model by itself reads ids: give those, or a run (cf.Run(model, tokenizer)) for a text"
+            "a model alone reads ids: give ids, or a run (cf.Run(model, tokenizer)) to read a text"
         )
     if not plain:
         raise UserError("the text is empty: there are no tokens to continue")

@@ -131,14 +131,14 @@ class NextDraw(Shown):
         notes = [f"{cut.name} {cut.setting:g} removes {cut.mass:.4f} of the probability" for cut in self.cuts]
         if self.cuts:
             error = sum(cut.mass for cut in self.cuts) + self.left - 1
-            notes[-1] += f"; {self.left:.4f} is left (the sum less 1: {error:.0e})"
+            notes[-1] += f"; {self.left:.4f} remains (sum - 1: {error:.0e})"
         if self.penalised is not None:
             notes.append(
-                f"the repetition penalty takes {self.penalised:.4f} of the probability from its tokens"
+                f"the repetition penalty takes {self.penalised:.4f} of the probability from the tokens so far"
             )
         return [
             *notes,
-            f"entropy {self.entropy_before:.4f} nats, {self.entropy_after:.4f} of what is drawn from",
+            f"entropy {self.entropy_before:.4f} nats (model's own), {self.entropy_after:.4f} (drawn from)",
         ]
 
     def inches(self) -> tuple[float, float]:
@@ -211,7 +211,7 @@ def next_draw(
     )
     if begun.inputs.class_names and (sampling != Sampling() or begun.drawn):
         raise UserError(
-            "this model tells the class of a text and draws nothing: leave the settings of draws out"
+            "this model predicts the class of a text and samples nothing: omit the sampling settings"
         )
     logits = begun.logits().clone().unsqueeze(0)
     if not bool(logits.logsumexp(-1).isfinite().all()):

@@ -272,9 +272,7 @@ HELD = (("pattern", "position"), ("pattern", "key"))
 
 def _answered(run: Run, view: str, selection: Selection, other: Run | None) -> dict[str, Any]:
     if VIEWS[view].is_long:
-        return {
-            "error": f"{VIEWS[view].title}: this takes long, and is not part of an exported page; open it live"
-        }
+        return {"error": f"{VIEWS[view].title}: takes too long for an exported page; open the page live"}
     try:
         return VIEWS[view].whole.answer(run, selection, beside_of(VIEWS[view], run, other))
     except ClearformerError as error:
@@ -302,12 +300,11 @@ def recorded(run: Run) -> list[Any]:
 
 def about(run: Run, selection: Selection, other: Run | None) -> str:
     """Return the sentences that introduce an exported page."""
-    beside = f", beside the run {step_of(other)}" if other is not None else ""
+    beside = f", compared with the run {step_of(other)}" if other is not None else ""
     return (
         f"This is an exported page of the run {run.name} at step {run.step:,}{beside}, reading "
         f"“{shortened(selection.text, 60)}”. Its numbers are the model's own. Another text, target, edit or draw "
-        "needs the model and is switched off here; a view of one position or one block stays with the one that was "
-        "exported."
+        "needs the model and is switched off here; a view of one position or one block keeps the exported one."
     )
 
 
@@ -324,8 +321,8 @@ def check_size(size: int, selection: Selection) -> None:
     """Raise UserError if a page is too large for browsers to open well."""
     if size > MOST_BYTES:
         raise UserError(
-            f"text: a page of its {len(selection.text):,} characters is larger than {MOST_BYTES // MEGABYTE} MB, the "
-            "most that is exported; give a shorter one"
+            f"text: a page of its {len(selection.text):,} characters exceeds {MOST_BYTES // MEGABYTE} MB, the "
+            "limit of an exported page; give a shorter text"
         )
 
 

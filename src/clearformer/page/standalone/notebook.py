@@ -32,7 +32,7 @@ def show(
         from clearformer.page.standalone.widget import ViewWidget
     opened = run if isinstance(run, Run) else load(run, checkpoint, device)
     if find_view(view, opened).beside:
-        raise UserError(f"view: {view!r} is opened beside another; name one of its own")
+        raise UserError(f"view: {view!r} is part of another view; choose a main view")
     other = open_beside(selected, device)
     begun = first_selection(opened, text, other).model_dump()
     return ViewWidget(opened, view, resolve(Selection, begun | selected), other)

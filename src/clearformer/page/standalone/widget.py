@@ -19,7 +19,7 @@ from clearformer.page.views import View, find_view
 from clearformer.page.wire import encode
 from clearformer.run import Run
 
-FAILED = "this view failed; the notebook's log says where"
+FAILED = "this view failed; the traceback is in the notebook's log"
 
 logger = logging.getLogger(__name__)
 

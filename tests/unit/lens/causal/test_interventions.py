@@ -150,14 +150,17 @@ def test_the_models_mode_and_hooks_are_left_as_they_were(model: Any, text: lens.
             lens.zero("blocks.1.attn.hook_x"),
             "this model has no hook point 'blocks.1.attn.hook_x'; did you mean",
         ),
-        (lens.zero(lens.Site(RESIDUAL, head=0)), f"{RESIDUAL} has no heads; leave head=0 out"),
+        (lens.zero(lens.Site(RESIDUAL, head=0)), f"{RESIDUAL} has no heads; omit head=0"),
         (
             lens.zero(lens.Site(RESIDUAL, position=T)),
             f"{RESIDUAL} has 7 positions, 0 to 6; there is no position 7",
         ),
-        (lens.replace(RESIDUAL, torch.ones(3)), "shape in this text is [1, 7, 22], and [3] is put there"),
-        (lens.patch(RESIDUAL, {}), f"{RESIDUAL} is not among the activations that are given"),
-        (lens.mean(RESIDUAL, []), "give the activations of one or more texts"),
+        (
+            lens.replace(RESIDUAL, torch.ones(3)),
+            "shape is [1, 7, 22] in this text, and the new values are [3]",
+        ),
+        (lens.patch(RESIDUAL, {}), f"{RESIDUAL} is not among the given activations"),
+        (lens.mean(RESIDUAL, []), "give the activations of at least one text"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
@@ -177,7 +180,7 @@ def test_a_pattern_has_no_mean(other: Any) -> None:
 
 def test_a_donor_of_another_length_is_refused(model: Any, text: lens.Inputs) -> None:
     shorter = activations(model, lens.read(model, TEXT[:5]).arguments)
-    with pytest.raises(UserError, match="texts that are patched into each other have equally many tokens"):
+    with pytest.raises(UserError, match="patch between texts with the same number of tokens"):
         lens.intervene(model, text, lens.patch(RESIDUAL, shorter))
 
 
@@ -222,7 +225,7 @@ def test_a_wrong_weight_is_named(model: Any) -> None:
         lens.edited_copy(model, {"blocks.0.mlp.W_ou.weight": torch.zeros_like})
     with pytest.raises(UserError, match=r"ln_final.weight is \[22\], and its new values are \[3\]"):
         lens.edited_copy(model, {"ln_final.weight": torch.ones(3)})
-    with pytest.raises(UserError, match="is no head of this model"):
+    with pytest.raises(UserError, match="is not a head of this model"):
         lens.copy_without_heads(model, [lens.Site(Z, H)])
     bare = build(model.config.replace(attention=MultiHead(n_heads=2, output=False)))
     with pytest.raises(UserError, match="has no output matrix"):

@@ -127,7 +127,8 @@ def test_classes_are_measured_too() -> None:
 
 def test_what_cannot_be_patched_is_said(model: Any) -> None:
     with pytest.raises(
-        UserError, match="donor: 5 tokens, and the text has 7: a position is patched from the same one"
+        UserError,
+        match="donor: 5 tokens, but the text has 7: each position is patched from the same position",
     ):
         lens.patch_every(model, TEXT, DONOR[:5])
     with pytest.raises(UserError, match=r"this model has no networks \(model.ffn.kind=none\)"):
@@ -167,12 +168,12 @@ def test_a_path_to_a_heads_keys_changes_only_these(model: Any, tmp_path: Path) -
     found = lens.patch_paths(model, TEXT, DONOR, sender, receiver, target=3)
     assert found.after == pytest.approx(wanted, abs=1e-10)
     assert found.receivers == [receiver]
-    assert "hook_mlp_out straight to blocks.1.attn.hook_k (head 2)" in found.caption()
+    assert "hook_mlp_out to blocks.1.attn.hook_k (head 2)" in found.caption()
     assert found.figure(tmp_path / "paths.svg").stat().st_size > 0
 
 
 def test_a_sender_writes_to_the_residual_stream(model: Any) -> None:
     with pytest.raises(
-        UserError, match=r"blocks.0.attn.hook_q writes to no residual stream; a sender is one of"
+        UserError, match=r"blocks.0.attn.hook_q does not write to the residual stream; a sender is one of"
     ):
         lens.patch_paths(model, TEXT, DONOR, "blocks.0.attn.hook_q")

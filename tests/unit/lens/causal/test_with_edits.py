@@ -226,7 +226,7 @@ def test_the_held_out_loss_is_that_of_the_runs_own_data(trained: Any) -> None:
 def test_why_there_is_no_held_out_loss_is_said(trained: Any, runs: dict[str, Run]) -> None:
     found = lens.with_edits(trained, TEXT, ["zero blocks.0.hook_mlp_out@2"])
     assert found.held_out_before is None
-    assert "belongs to this text" in found.held_out_note
+    assert "applies to this text alone" in found.held_out_note
     assert "no held-out loss" in lens.with_edits(runs["decoder"], TEXT).held_out_note
     assert lens.with_edits(runs["decoder"], TEXT, held_out=0).held_out_note == ""
 
@@ -238,10 +238,10 @@ def test_why_there_is_no_held_out_loss_is_said(trained: Any, runs: dict[str, Run
     ("line", "why"),
     [
         ("zeroo blocks.0.attn.hook_z", "did you mean 'zero'|zero"),
-        ("zero", "written zero SITE"),
-        ("scale blocks.0.attn.hook_z:1", "written scale SITE FACTOR"),
-        ("scale blocks.0.attn.hook_z:1 much", "ends with a factor"),
-        ("scale blocks.0.attn.hook_z:1 nan", "ends with a factor"),
+        ("zero", "must be zero SITE"),
+        ("scale blocks.0.attn.hook_z:1", "must be scale SITE FACTOR"),
+        ("scale blocks.0.attn.hook_z:1 much", "must end with a factor"),
+        ("scale blocks.0.attn.hook_z:1 nan", "must end with a factor"),
         ("zero blocks.*.attn.hook_z", "a site is a hook point"),
         ("zero blocks.0.attn.hook_zz", "no hook point"),
         ("zero blocks.0.attn.hook_z:7", "no head 7"),

@@ -83,7 +83,7 @@ def test_counts_do_not_hang_on_how_much_is_read_at_once(
 
 def test_an_encoder_has_no_bigram_model(runs: dict[str, Any]) -> None:
     for kind in ("encoder", "classes"):
-        with pytest.raises(UserError, match="an encoder predicts none"):
+        with pytest.raises(UserError, match="an encoder does not"):
             lens.bigram(runs[kind])
 
 
@@ -127,7 +127,7 @@ def test_induction_forms_at_the_first_step_that_reaches_the_threshold() -> None:
     assert event.words == "between step 8 and step 16"
     assert when_formed(scores, 0.05).words == "by step 0"
     never = when_formed(scores, 0.6)
-    assert (never.step, never.value, never.words) == (None, 0.4, "not so far")
+    assert (never.step, never.value, never.words) == (None, 0.4, "not yet")
 
 
 def test_the_bigrams_loss_is_reached_at_the_first_logged_step_at_or_below_it() -> None:
@@ -139,7 +139,7 @@ def test_the_bigrams_loss_is_reached_at_the_first_logged_step_at_or_below_it() -
     ]
     event = when_reached(lines, 2.0)
     assert (event.before, event.step, event.value_before, event.value) == (4, 8, 3.0, 2.0)
-    assert when_reached(lines, 1.9).words == "not so far"
+    assert when_reached(lines, 1.9).words == "not yet"
     assert when_reached(lines, 3.5).before is None
     assert "no held-out loss" in when_reached(lines[:1], 2.0).reason
 
@@ -205,7 +205,8 @@ def test_the_ledger_between_two_kept_steps_sums_to_the_change(runs: dict[str, An
 
 
 def test_a_target_is_for_models_of_classes_alone(runs: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="target: the change is that of the text's loss"):
+    words = "target: only a classifier takes one; here the change is that of the text's loss"
+    with pytest.raises(UserError, match=words):
         lens.loss_changes_since(runs["decoder"], "the bank", 4, EVERY, target="e")
 
 

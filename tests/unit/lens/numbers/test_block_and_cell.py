@@ -231,16 +231,14 @@ def test_of_a_kind_of_ones_own_one_line_is_said() -> None:
     found = lens.block(model, ids(), layer=0)
     assert "blocks.0.attn.hook_q" not in names_of(found)
     cell = lens.cell(model, ids(), layer=0, name="blocks.0.hook_attn_out", row=1, column=2)
-    assert (
-        cell.formula == "blocks.0.attn is a Own, a kind of one's own: how it computes a number is not known"
-    )
+    assert cell.formula == "blocks.0.attn is a Own, a custom kind: how it computes a number is unknown"
     assert (cell.recomputed, cell.error, cell.terms, cell.snippet) == (None, None, [], "")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"name": "blocks.0.attn.hook_que"}, "has no 'blocks.0.attn.hook_que'; did you mean"),
+        ({"name": "blocks.0.attn.hook_que"}, "has no matrix 'blocks.0.attn.hook_que'; did you mean"),
         ({"name": "hook_embed", "row": 7}, "row 7: the matrix has 7"),
         ({"name": "hook_embed", "column": D}, "column 12: the matrix has 12"),
     ],
@@ -373,7 +371,7 @@ def test_a_part_is_a_table_of_its_numbers_and_a_figure(tmp_path: Path) -> None:
     [
         ({"most_rows": 0}, "most_rows: at least 1"),
         ({"most_columns": 0}, "most_columns: at least 1"),
-        ({"name": "blocks.0.mlp.hook_past"}, "has no 'blocks.0.mlp.hook_past'"),
+        ({"name": "blocks.0.mlp.hook_past"}, "has no matrix 'blocks.0.mlp.hook_past'"),
         ({"row": 99}, "row 99: the matrix has 7"),
         ({"column": 99}, "column 99"),
     ],

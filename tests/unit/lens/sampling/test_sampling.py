@@ -186,7 +186,7 @@ def test_a_classifier_draws_nothing() -> None:
     assert sorted(found.tokens) == ["0", "1", "2"]
     assert found.drawn is None
     assert found.own.sum() == pytest.approx(1)
-    with pytest.raises(UserError, match="draws nothing"):
+    with pytest.raises(UserError, match="samples nothing"):
         lens.next_draw(model, [1, 2, 3], temperature=0.5)
 
 

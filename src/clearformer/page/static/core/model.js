@@ -107,7 +107,7 @@ export class PageModel {
 
   /** The view as a picture. @param {string} kind @returns {Promise<Blob>} */
   async picture(kind) {
-    if (!this.source.picture) throw new Refused("nothing can draw here");
+    if (!this.source.picture) throw new Refused("pictures cannot be drawn here");
     return this.source.picture(this.name, kind, this.get("selection"));
   }
 }
@@ -123,7 +123,7 @@ const LOOK_EVERY = 400; // milliseconds
 export function followProgress(source, name, tell) {
   const look = async () => {
     const told = await source.progress(name);
-    if (timer && told) tell(told.total ? `${told.done} of ${told.total}` : "waiting for its turn");
+    if (timer && told) tell(told.total ? `${told.done} of ${told.total}` : "queued");
   };
   let timer = setInterval(look, LOOK_EVERY);
   return () => {

@@ -39,14 +39,14 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
     <header key="header">
       <h2 id=${`${id}-title`}>${title}</h2>
       <p>${about}${[kept, ofRuns(answer?.runs, selection?.versus)].filter(Boolean).map((words) => html` <span key=${words} class="badge">${words}</span>`)}</p>
-      <nav aria-label=${`${title}: take it with you`}>
+      <nav aria-label=${`${title}: save or copy`}>
         <button type="button" aria-pressed=${asTable} onClick=${() => setAsTable(!asTable)}>Table</button>
         <${Taking} id=${id} model=${model} answer=${answer} />
         ${canEnlarge && html`<button type="button" aria-pressed=${large} onClick=${() => setLarge(!large)}>${large ? "Close" : "Enlarge"}</button>`}
       </nav>
     </header>
     <p key="error" class="error" role="alert">${error}${error && ended && html` <button type="button" onClick=${() => model.ask(model.get("selection"))}>Ask again</button>`}</p>
-    <p key="state" class="state" role="status">${waiting ? html`computing${progress && `: ${progress}`} ${progress && html`<button type="button" onClick=${() => model.end()}>End</button>`}` : isComing ? "waiting for the model" : ""}</p>
+    <p key="state" class="state" role="status">${waiting ? html`computing${progress && `: ${progress}`} ${progress && html`<button type="button" onClick=${() => model.end()}>Cancel</button>`}` : isComing ? "waiting for the model" : ""}</p>
     <div key="content" class=${(error && !view.hasControls) || asTable ? "content is-hidden" : error ? "content is-stale" : "content"} ref=${place}></div>
     ${asTable && answer && html`<${AsTable} model=${model} answer=${answer} />`}
     ${!error && !view.hasControls && answer?.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
@@ -56,7 +56,7 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
 /** A label of the runs that a view compares. @param {string[] | undefined} runs @param {string | undefined} versus */
 function ofRuns(runs, versus) {
   if (!runs || !versus) return "";
-  return runs.length > 1 ? `${runs[1]} − ${runs[0]}` : `${runs[0]} alone: no difference`;
+  return runs.length > 1 ? `${runs[1]} − ${runs[0]}` : `${runs[0]} only: no difference`;
 }
 
 /** @param {{id: string, model: import("../core/model.js").PageModel, answer: any}} props */
@@ -107,7 +107,7 @@ function AsTable({ model, answer }) {
       <thead><tr>${table.heads.map((head, i) => html`<th key=${i} scope="col" class=${i < table.words ? "" : "is-number"}>${head}</th>`)}</tr></thead>
       <tbody>${table.rows.slice(0, most).map((row, r) => html`<tr key=${r}>${row.map((cell, i) => html`<td key=${i} class=${i < table.words ? "" : "is-number"}>${cell}</td>`)}</tr>`)}</tbody>
     </table>
-    ${table.rows.length > most && html`<p class="note">${table.rows.length - most} rows more are in the CSV</p>`}
+    ${table.rows.length > most && html`<p class="note">${table.rows.length - most} more rows are in the CSV</p>`}
   </div>`;
 }
 

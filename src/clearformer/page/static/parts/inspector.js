@@ -21,7 +21,7 @@ export function Inspector({ model, selection, arrays, open }) {
   useEffect(() => cell.ask(selection), [keyOf(selection, USES)]);
   return html`<aside class="inspector" aria-label="number inspector">
     <header><h3>Number inspector</h3><button type="button" aria-label="close the number inspector" onClick=${() => select(model, { matrix: "" })}>Close</button></header>
-    ${selection.versus && html`<p class="note">of ${selection.run} alone: what made a number is explained of one run</p>`}
+    ${selection.versus && html`<p class="note">of ${selection.run} only: a number is explained for one run</p>`}
     ${error && html`<p class="error" role="alert">${error}</p>`}
     ${!found && !error && html`<p class="state" role="status">computing</p>`}
     ${found && !error && html`<div class=${busy ? "is-busy" : ""}><${Explained} found=${found} arrays=${arrays} open=${open} /></div>`}
@@ -33,7 +33,7 @@ function Explained({ found, arrays, open }) {
   const known = found.recomputed !== null;
   return html`
     <p class="inspected" aria-live="polite"><code>${found.symbol}[${found.row}, ${found.column}]</code> = <b>${plain(found.value)}</b>
-      ${known && html`<span class="badge" title="the number recomputed from the operands below, less the model's own">recomputed − own = ${found.error.toExponential(1)}</span>`}</p>
+      ${known && html`<span class="badge" title="the number recomputed from the operands below, minus the model's own">recomputed − own = ${found.error.toExponential(1)}</span>`}</p>
     <p class="note">${found.title}${found.row_label && html`; row ${found.row} <code>${visible(found.row_label)}</code>`}${found.column_label && html`, column ${found.column} <code>${visible(found.column_label)}</code>`}</p>
     <p class="formula">${found.formula}</p>
     ${known && html`<${Operands} operands=${found.operands} arrays=${arrays} open=${open} />`}
@@ -48,7 +48,7 @@ function Explained({ found, arrays, open }) {
 
 /** @param {{operands: any[], arrays: any[], open: Open}} props */
 function Operands({ operands, arrays, open }) {
-  return html`<h4>computed of</h4><ul class="operands">${operands.map((operand) => html`<${Operand} key=${operand.symbol} operand=${operand} place=${placeOf(operand, arrays)} open=${open} />`)}</ul>`;
+  return html`<h4>computed from</h4><ul class="operands">${operands.map((operand) => html`<${Operand} key=${operand.symbol} operand=${operand} place=${placeOf(operand, arrays)} open=${open} />`)}</ul>`;
 }
 
 /** @param {{operand: any, place: [number, number | null] | null, open: Open}} props */

@@ -19,9 +19,9 @@ const REPLAY = "replay"; // the server's name for the computation
 export function LensBar({ runs, steps, source, selection, onSelect }) {
   const run = runs.find((each) => each.name === selection.run) ?? runs[0];
   const pair = run.family === "encoder-decoder";
-  return html`<form class="lens-bar" aria-label="what is looked at" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
+  return html`<form class="lens-bar" aria-label="selection" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
     <${TextField} label=${pair ? "Source" : "Text"} lines=${2} name="text" value=${selection.text} onChange=${(/** @type {string} */ text) => onSelect({ text, position: -1, masked: [] })} />
-    ${pair && html`<${TextField} label="Written (its own translation, where empty)" lines=${2} name="output" value=${selection.output ?? ""} onChange=${(/** @type {string} */ output) => onSelect({ output: output || null, position: -1 })} />`}
+    ${pair && html`<${TextField} label="Output (empty: the model's own translation)" lines=${2} name="output" value=${selection.output ?? ""} onChange=${(/** @type {string} */ output) => onSelect({ output: output || null, position: -1 })} />`}
     <div class="fields">
       ${runs.length > 1 && html`<label>Run<select value=${selection.run} onChange=${(/** @type {any} */ event) => onSelect(turnedTo(selection, event.target.value))}>${runs.map((each) => html`<option key=${each.name}>${each.name}</option>`)}</select></label>`}
       ${(runs.length > 1 || steps.length > 1) && html`<${Beside} runs=${runs} source=${source} selection=${selection} onSelect=${onSelect} />`}
@@ -48,7 +48,7 @@ function turnedTo(selection, run) {
 function Beside({ runs, source, selection, onSelect }) {
   const other = runs.find((each) => each.name === selection.versus);
   const change = (/** @type {any} */ event) => onSelect({ versus: event.target.value, versus_checkpoint: "" });
-  return html`<label>Beside<select name="versus" value=${selection.versus} onChange=${change}>
+  return html`<label>Compare with<select name="versus" value=${selection.versus} onChange=${change}>
       <option value="">none</option>
       ${runs.map((each) => html`<option key=${each.name} value=${each.name}>${each.name === selection.run ? "another checkpoint" : each.name}</option>`)}</select></label>
     ${other && html`<${BesideStep} key=${other.name} run=${other} source=${source} selection=${selection} onSelect=${onSelect} />`}`;
@@ -114,7 +114,7 @@ function Replay({ run, step, source, selection, look }) {
   };
   return html`<div class="replay">
     ${busy
-      ? html`<button type="button" onClick=${() => source.end(REPLAY)}>End</button> <span role="status">replaying step ${step}: ${said}</span>`
-      : html`<button type="button" class="is-main" onClick=${go}>Replay step ${step}</button> <span role="status">${said || "not kept: the training is made again to the bit, which may take long"}</span>`}
+      ? html`<button type="button" onClick=${() => source.end(REPLAY)}>Cancel</button> <span role="status">replaying step ${step}: ${said}</span>`
+      : html`<button type="button" class="is-main" onClick=${go}>Replay step ${step}</button> <span role="status">${said || "not kept: training is repeated bit for bit, which may take long"}</span>`}
   </div>`;
 }

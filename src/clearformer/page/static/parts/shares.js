@@ -19,7 +19,7 @@ export function Shares({ shares, most, name }) {
       const said = value === null ? "–" : `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
       const place = (value ?? 0) < 0 ? { top: "50%", height } : { bottom: "50%", height };
       const bar = html`<span>${value !== null && html`<i class=${value < 0 ? "is-negative" : "is-positive"} style=${place}></i>`}</span><code>${visible(token)}</code><small>${said}</small>`;
-      const title = `${value === null ? "not told" : signed(value)}${words && `; ${words}`}`;
+      const title = `${value === null ? "unknown" : signed(value)}${words && `; ${words}`}`;
       return html`<li key=${i} class=${chosen ? "is-chosen" : ""}>${open ? html`<button type="button" title=${title} onClick=${open}>${bar}</button>` : html`<div title=${title}>${bar}</div>`}</li>`;
     })}
   </ol>`;

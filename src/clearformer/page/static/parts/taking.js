@@ -9,7 +9,7 @@ export async function copied(text) {
     await navigator.clipboard.writeText(text);
     return "copied";
   } catch {
-    return "this place lets nothing be copied";
+    return "copying is not possible here";
   }
 }
 

@@ -21,7 +21,7 @@ export function Writers({ parts, name, atFirst, isChosen = () => false, open }) 
   const shown = all ? largest : largest.slice(0, atFirst);
   const bars = shown.map((part) => ({ name: label(part), value: part.value, chosen: isChosen(part), open: HEAD.test(part.name) ? () => open(part) : undefined }));
   return html`<${Bars} bars=${bars} name=${name} />
-    ${shown.length < largest.length && html`<button type="button" onClick=${() => setAll(true)}>show the ${largest.length - shown.length} others</button>`}`;
+    ${shown.length < largest.length && html`<button type="button" onClick=${() => setAll(true)}>show ${largest.length - shown.length} more</button>`}`;
 }
 
 /** The fields that select a head. @param {Part} part */

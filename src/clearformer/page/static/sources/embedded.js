@@ -26,7 +26,7 @@ async function pngOf(svg) {
   canvas.width = DENSE * image.width;
   canvas.height = DENSE * image.height;
   /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).drawImage(image, 0, 0, canvas.width, canvas.height);
-  return new Promise((resolve, reject) => canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Refused("this picture is too large for pixels: take the SVG")))));
+  return new Promise((resolve, reject) => canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Refused("this picture is too large for a PNG: save the SVG")))));
 }
 
 export class Embedded {
@@ -76,7 +76,7 @@ export class Embedded {
   without(view, selection) {
     const numbers = this.index.answers.filter((each) => each.view === view && each.selection.matrix && each.selection.matrix === selection.matrix);
     const places = numbers.map((each) => `[${each.selection.row}, ${each.selection.column}]`).join(", ");
-    return places ? `An exported page explains one number of each matrix: of this one ${places}.` : "An exported page has no model to ask for this.";
+    return places ? `An exported page explains one number of each matrix: of this one, ${places}.` : "This needs the model, which an exported page does not have.";
   }
 
   /** @param {string} view @param {any} selection */
@@ -91,7 +91,7 @@ export class Embedded {
   /** Apply those of the given fields that can change; reports the others in `refused`. @param {any} selection @param {any} fields */
   chosen(selection, fields) {
     const stay = Object.keys(fields).filter((field) => this.fixed.includes(field) && JSON.stringify(fields[field]) !== JSON.stringify(selection[field]));
-    this.refused.value = stay.length ? `Another ${stay.join(", ")} needs the model, which an exported page has not.` : "";
+    this.refused.value = stay.length ? `Another ${stay.join(", ")} needs the model, which an exported page does not have.` : "";
     return { ...selection, ...Object.fromEntries(Object.entries(fields).filter(([field]) => !this.fixed.includes(field))) };
   }
 

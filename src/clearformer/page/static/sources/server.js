@@ -50,7 +50,7 @@ async function askedInParts(view, selection, signal, tell) {
     last = part;
     tell(part);
   });
-  if (!last) throw new Error("the answer has no part");
+  if (!last) throw new Error("the answer is empty");
   return last;
 }
 

@@ -30,6 +30,6 @@ export const quick = {
   progress: async () => null,
   end: async () => {},
   replay: async () => {
-    throw new Refused("a step is replayed on a page with its server: clearformer look");
+    throw new Refused("a step can be replayed only on a live page: clearformer look");
   },
 };

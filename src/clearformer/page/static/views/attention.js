@@ -53,7 +53,7 @@ function OneHead({ model, selection, overview }) {
       <div class="beside-head">
         ${!isWhole(found) && html`<${Far} model=${model} found=${found} both=${both} overview=${overview} />`}
         <${Read} found=${found} both=${both} selection=${selection} />
-        <p><button type="button" onClick=${() => goTo("score")}>Why does it look there?</button> <span class="note">the score ledger of the chosen cell; Enter, or twice a click, goes there too</span></p>
+        <p><button type="button" onClick=${() => goTo("score")}>Why does it read this key?</button> <span class="note">opens the score ledger, as Enter or a double click does</span></p>
       </div>
       ${!both && html`<${Over} found=${found} selection=${selection} />`}`}
   </div>`;
@@ -64,11 +64,11 @@ function Far({ model, found, both, overview }) {
   const [rowStep, columnStep] = overview.found.steps[overview.name];
   const [n, m] = [found.tokens.length, found.read.length];
   const until = (/** @type {number} */ first, /** @type {number} */ step, /** @type {number} */ size) => `${first} to ${Math.min(size, first + step) - 1}`;
-  const say = (/** @type {number} */ r, /** @type {number} */ c) => `queries ${until(r * rowStep, rowStep, n)} read keys ${until(c * columnStep, columnStep, m)}, at most`;
+  const say = (/** @type {number} */ r, /** @type {number} */ c) => `queries ${until(r * rowStep, rowStep, n)} read keys ${until(c * columnStep, columnStep, m)}, largest weight`;
   const go = (/** @type {number} */ r, /** @type {number} */ c) =>
     select(model, { position: Math.min(n - 1, r * rowStep + (rowStep >> 1)), key: Math.min(m - 1, c * columnStep + (columnStep >> 1)) });
-  return html`<div><p class="note">the whole pattern, ${n} × ${m}, made small: choose a place to see its weights</p>
-    <${HeatMap} values=${overview.values} name="the whole pattern, made small" signed=${Boolean(both)} cell=${4} chosen=${[Math.floor(found.position / rowStep), Math.floor(found.key / columnStep)]} onChoose=${go} say=${say} /></div>`;
+  return html`<div><p class="note">the whole pattern, ${n} × ${m}, reduced: choose a place to see its weights</p>
+    <${HeatMap} values=${overview.values} name="the whole pattern, reduced" signed=${Boolean(both)} cell=${4} chosen=${[Math.floor(found.position / rowStep), Math.floor(found.key / columnStep)]} onChoose=${go} say=${say} /></div>`;
 }
 
 /** The weights themselves. @param {{model: any, found: any, both: any, selection: any}} props */
@@ -82,7 +82,7 @@ function Near({ model, found, both, selection }) {
   const say = (/** @type {number} */ r, /** @type {number} */ c) => `query ${top + r} ${rows[r]} reads key ${left + c} ${columns[c]}`;
   return html`<div><${HeatMap} values=${weights} name=${`pattern of ${short(found.name)}, head ${found.head}`} rows=${rows} columns=${columns} signed=${Boolean(both)} limits=${isWhole(found) && !both ? [0, 1] : undefined}
       chosen=${[at - top, key - left]} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => select(model, { position: top + r, key: left + c })} onOpen=${() => goTo("score")} say=${say} />
-    ${!isWhole(found) && html`<p class="note">queries ${top} to ${top + n - 1} of ${tokens.length}, keys ${left} to ${left + m - 1} of ${read.length}; ${both ? "the strongest colours are the largest change" : "the lightest colour is the largest weight"} that is shown</p>`}</div>`;
+    ${!isWhole(found) && html`<p class="note">queries ${top} to ${top + n - 1} of ${tokens.length}, keys ${left} to ${left + m - 1} of ${read.length}; ${both ? "the strongest colours are the largest change shown" : "the lightest colour is the largest weight shown"}</p>`}</div>`;
 }
 
 /** The query to show: the selected one if all weights are here, else the one that the answer is for. @param {any} found @param {any} selection */

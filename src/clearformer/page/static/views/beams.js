@@ -12,7 +12,7 @@ function Beams({ model, found, selection }) {
   return html`<div class="desk">
     <fieldset class="settings" disabled=${isFixed(model, "beams")} aria-label="the search">
       <${NumberField} label="Beams" name="beams" value=${selection.beams} low=${1} high=${12} onChange=${(/** @type {number} */ beams) => select(model, { beams })} />
-      <${NumberField} label="Tokens, at most" name="beam_tokens" value=${selection.new_tokens} low=${1} high=${256} onChange=${(/** @type {number} */ new_tokens) => select(model, { new_tokens })} />
+      <${NumberField} label="Max tokens" name="beam_tokens" value=${selection.new_tokens} low=${1} high=${256} onChange=${(/** @type {number} */ new_tokens) => select(model, { new_tokens })} />
     </fieldset>
     ${found && html`<${Tree} model=${model} found=${found} drawn=${selection.drawn} steps=${isGrowing(found) ? selection.new_tokens : 0} />`}
     ${found && html`<${Texts} model=${model} found=${found} drawn=${selection.drawn} />`}
@@ -31,7 +31,7 @@ function Tree({ model, found, drawn, steps }) {
   const high = HIGH * (1 + Math.max(0, ...places.map(([, y]) => y)));
   const from = (/** @type {any} */ node) => (node.parent === null ? [0, 0] : places[node.parent]);
   return html`<div class="beam-tree" role="region" tabindex="0" aria-label="the beam tree, step by step from left to right">
-    <svg width=${wide} height=${high} viewBox=${`0 0 ${wide} ${high}`} role="group" aria-label=${`${found.nodes.length} texts that ${found.beams} beams held`}>
+    <svg width=${wide} height=${high} viewBox=${`0 0 ${wide} ${high}`} role="group" aria-label=${`${found.nodes.length} texts held by ${found.beams} beams`}>
       ${found.nodes.map((/** @type {any} */ node, /** @type {number} */ i) => html`<path key=${`path ${i}`} class=${node.on_best_path ? "is-best" : ""} d=${curve(from(node), places[i])} />`)}
       <g><${Box} x=${0} y=${0} words=${visible(found.token)} title="the text so far ends with this token" /></g>
       ${found.nodes.map((/** @type {any} */ node, /** @type {number} */ i) => html`<${Node} key=${i} node=${node} place=${places[i]} open=${isFixed(model, "drawn") ? null : () => select(model, { drawn: [...drawn, ...pathTo(found.nodes, i)] })} />`)}
@@ -83,10 +83,10 @@ function pathTo(nodes, i) {
 
 /** @param {{model: any, found: any, drawn: number[]}} props */
 function Texts({ model, found, drawn }) {
-  return html`<table><caption>found, the best first; a score is the log-probability over the length penalty</caption>
+  return html`<table><caption>found texts, best first; score = log-probability / length penalty</caption>
     <thead><tr><th scope="col">text</th><th scope="col" class="is-number">log P</th><th scope="col" class="is-number">score</th><td></td></tr></thead>
-    <tbody>${isGrowing(found) && Array.from({ length: found.beams }, (_, i) => html`<tr key=${i} class="is-to-come"><td colspan="3">searching</td><td><button type="button" disabled>go there</button></td></tr>`)}${found.found.map((/** @type {any} */ each, /** @type {number} */ i) => html`<tr key=${i}><td><code>${visible(each.text)}</code></td><td class="is-number">${number(each.logprob, 3)}</td><td class="is-number">${number(each.score, 3)}</td>
-      <td><button type="button" disabled=${isFixed(model, "drawn")} onClick=${() => select(model, { drawn: [...drawn, ...each.tokens] })}>go there</button></td></tr>`)}</tbody></table>`;
+    <tbody>${isGrowing(found) && Array.from({ length: found.beams }, (_, i) => html`<tr key=${i} class="is-to-come"><td colspan="3">searching</td><td><button type="button" disabled>continue here</button></td></tr>`)}${found.found.map((/** @type {any} */ each, /** @type {number} */ i) => html`<tr key=${i}><td><code>${visible(each.text)}</code></td><td class="is-number">${number(each.logprob, 3)}</td><td class="is-number">${number(each.score, 3)}</td>
+      <td><button type="button" disabled=${isFixed(model, "drawn")} onClick=${() => select(model, { drawn: [...drawn, ...each.tokens] })}>continue here</button></td></tr>`)}</tbody></table>`;
 }
 
 export default view(Beams, { hasControls: true });

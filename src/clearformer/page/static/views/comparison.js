@@ -23,7 +23,7 @@ function Comparison({ model, found, selection }) {
   }));
   return html`<div class="comparison">
     ${found.losses.length > 0 && html`<p class="sum">mean loss <b>${number(found.loss)}</b> → <b>${number(found.other)}</b> nats</p>
-      <h3>the loss of a token, second less first: the largest changes</h3><${Bars} bars=${bars} name="changes of the loss" say=${(/** @type {number} */ value) => signed(value, 3)} />`}
+      <h3>loss of each token, second minus first: the largest changes</h3><${Bars} bars=${bars} name="changes of the loss" say=${(/** @type {number} */ value) => signed(value, 3)} />`}
     <div class="two-lists distances">
       <${Distances} title="Weights, part by part" distances=${found.weights} />
       <${Distances} title="Activations, furthest apart" distances=${[...found.activations].sort((a, b) => relative(b) - relative(a)).slice(0, MOST)} />
@@ -36,7 +36,7 @@ function Comparison({ model, found, selection }) {
 function Distances({ title, distances }) {
   const bars = distances.map((each) => ({ name: each.name.replace("hook_", ""), value: relative(each) }));
   return html`<div><h3>${title} <small>|b − a| / |a|</small></h3>
-    ${bars.length ? html`<${Bars} bars=${bars} name=${title} say=${(/** @type {number} */ value) => number(value, 3)} />` : html`<p class="note">the models have none in one shape</p>`}</div>`;
+    ${bars.length ? html`<${Bars} bars=${bars} name=${title} say=${(/** @type {number} */ value) => number(value, 3)} />` : html`<p class="note">no two of the same shape</p>`}</div>`;
 }
 
 /** Each head with the head of the other run whose pattern is most similar. @param {{model: any, selection: any}} props */
@@ -47,7 +47,7 @@ function Heads({ model, selection }) {
   const answer = useTrait(heads, "answer");
   heads.set("selection", selection);
   useEffect(() => heads.ask(selection), [keyOf(selection, USES)]);
-  return html`<section class="matched-heads" aria-label="matched heads"><h3>Heads that read alike <span class="taking"><${Taking} id="matched" model=${heads} answer=${answer} /></span></h3>
+  return html`<section class="matched-heads" aria-label="matched heads"><h3>Most similar heads <span class="taking"><${Taking} id="matched" model=${heads} answer=${answer} /></span></h3>
     ${error && html`<p class="error" role="alert">${error}</p>`}
     ${found && !error && html`<${Matched} model=${model} found=${found} />`}</section>`;
 }
@@ -63,9 +63,9 @@ function Matched({ model, found }) {
   const rows = useMemo(() => found.heads.map(short), [found]);
   const columns = useMemo(() => found.others.map(short), [found]);
   return html`<div class="matched">
-    <${HeatMap} values=${values} name="likeness of every two heads" signed limits=${[-1, 1]} cell=${22} rows=${rows} columns=${columns}
+    <${HeatMap} values=${values} name="similarity of every pair of heads" signed limits=${[-1, 1]} cell=${22} rows=${rows} columns=${columns}
       say=${(/** @type {number} */ r, /** @type {number} */ c) => `${rows[r]} and the second run's ${columns[c]}`} chosen=${chosen} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => setChosen([r, c])} onOpen=${(/** @type {number} */ r) => open(found.heads[r])} />
-    <div class="wide" tabindex="0" role="region" aria-label="matched heads"><table class="ranks"><thead><tr><th scope="col">head</th><th scope="col">of the second run</th><th scope="col" class="is-number">likeness</th></tr></thead>
+    <div class="wide" tabindex="0" role="region" aria-label="matched heads"><table class="ranks"><thead><tr><th scope="col">head</th><th scope="col">head of the second run</th><th scope="col" class="is-number">similarity</th></tr></thead>
       <tbody>${found.matches.map((/** @type {any} */ each) => html`<tr key=${each.head}><td><button type="button" onClick=${() => open(each.head)}>${short(each.head)}</button></td><td>${short(each.other)}</td><td class="is-number">${number(each.similarity, 3)}</td></tr>`)}</tbody></table></div>
   </div>`;
 }

@@ -9,7 +9,7 @@ function Continuations({ model, found, selection }) {
   return html`<div class="desk">
     <fieldset class="settings" disabled=${isFixed(model, "num")} aria-label="continuations">
       <${NumberField} label="Continuations" name="num" value=${selection.num} low=${1} high=${16} onChange=${(/** @type {number} */ num) => select(model, { num })} />
-      <${NumberField} label="Tokens of each" name="new_tokens" value=${selection.new_tokens} low=${1} high=${256} onChange=${(/** @type {number} */ new_tokens) => select(model, { new_tokens })} />
+      <${NumberField} label="Tokens each" name="new_tokens" value=${selection.new_tokens} low=${1} high=${256} onChange=${(/** @type {number} */ new_tokens) => select(model, { new_tokens })} />
     </fieldset>
     ${found && html`<${List} model=${model} found=${found} drawn=${selection.drawn} />`}
   </div>`;
@@ -24,11 +24,11 @@ function List({ model, found, drawn }) {
       ${found.continuations.map((/** @type {any} */ each, /** @type {number} */ i) => html`<li key=${i}>
         <small>${i}</small>
         <${Drawn} tokens=${each.tokens} most=${most} onChoose=${isFixed(model, "drawn") ? undefined : (/** @type {number} */ place) => select(model, { drawn: upTo(each, place) })} />
-        <span class="bar-value" title="the log-probability of all its tokens by the model itself">log P ${number(each.logprob, 2)}${each.finish_reason === "eos" ? ", ended" : ""}</span>
+        <span class="bar-value" title="the log-probability of all its tokens under the model">log P ${number(each.logprob, 2)}${each.finish_reason === "eos" ? ", ended" : ""}</span>
       </li>`)}
     </ol>
     <${SurpriseLegend} most=${most} />
-    ${!isFixed(model, "drawn") && html`<p class="note">A click on a token goes there: the sampling desk continues behind it.</p>`}
+    ${!isFixed(model, "drawn") && html`<p class="note">Click a token to continue after it on the sampling desk.</p>`}
   </div>`;
 }
 

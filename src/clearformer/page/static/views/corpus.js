@@ -31,9 +31,9 @@ function Controls({ model, found, selection }) {
   const set = (/** @type {string} */ name) => (/** @type {any} */ value) => select(model, { [name]: value });
   const { first_row: first, n_rows: n } = selection;
   const last = found ? found.n_rows : Infinity;
-  const names = /** @type {Record<string, string>} */ ({ val: "held out", train: "learned from", test: "test" });
-  return html`<fieldset class="settings" disabled=${isFixed(model, "split")} aria-label="what is read">
-    <label>Text<select name="split" value=${selection.split} onChange=${(/** @type {any} */ event) => select(model, { split: event.target.value, first_row: 0 })}>
+  const names = /** @type {Record<string, string>} */ ({ val: "held-out", train: "training", test: "test" });
+  return html`<fieldset class="settings" disabled=${isFixed(model, "split")} aria-label="data to read">
+    <label>Split<select name="split" value=${selection.split} onChange=${(/** @type {any} */ event) => select(model, { split: event.target.value, first_row: 0 })}>
       ${(found?.splits ?? ["train", "val"]).map((/** @type {string} */ split) => html`<option key=${split} value=${split}>${names[split] ?? split}</option>`)}</select></label>
     <${NumberField} label=${`First ${found?.unit ?? "row"}`} name="first_row" value=${first} low=${0} high=${1e9} onChange=${set("first_row")} />
     <${NumberField} label=${`${capital(found?.unit ?? "row")}s read`} name="n_rows" value=${n} low=${1} high=${512} onChange=${set("n_rows")} />
@@ -69,7 +69,7 @@ function LossMap({ model, found }) {
   return html`<div class="corpus-map" ref=${place}>
     ${room > 0 && html`<${HeatMap} values=${{ data: shape.data, shape: [shape.rows, shape.columns] }} name=${`loss of every token, ${found.unit} by ${found.unit}`} rows=${shape.names} limits=${[0, found.uniform_loss]}
       cell=${CELL} wide=${wide} chosen=${chosen} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => setChosen([r, c])} onClick=${look} onOpen=${look} say=${say} />`}
-    <p class="legend"><i class="amounts"></i> 0 to ${number(found.uniform_loss, 2)} nats, the loss where all are equally likely; click a token, or press Enter on it, and all views look at its prediction</p>
+    <p class="legend"><i class="amounts"></i> 0 to ${number(found.uniform_loss, 2)} nats, the loss when all tokens are equally likely; click a token or press Enter to select its prediction in all views</p>
     <${Chosen} found=${found} at=${placeAt(...chosen)} />
   </div>`;
 }
@@ -84,14 +84,14 @@ function Chosen({ found, at }) {
   const token = said(found, row, column, column + 1);
   const gap = isWords(found) && token.startsWith(" ") ? " " : "";
   return html`<p class="so-far">${before}${gap}<mark>${token.slice(gap.length)}</mark>${isOne ? "" : said(found, row, column + 1, column + 17)}</p>
-    <p class="note">${placesOf(spans)}${alike ? "" : "; read by itself, this row begins or ends with other tokens, so that the views show somewhat other numbers"}</p>`;
+    <p class="note">${placesOf(spans)}${alike ? "" : "; read alone, this row begins or ends with different tokens, so the views show slightly different numbers"}</p>`;
 }
 
 /** @param {{title: string, passages: any[], found: any, model: any}} props */
 function Passages({ title, passages, found, model }) {
   const most = Math.max(found.uniform_loss, found.hardest[0]?.loss ?? 1);
   return html`<section><h3>${title}</h3><ol class="passages">
-    ${passages.map((each) => html`<li key=${`${each.row} ${each.column}`}><button type="button" title="look at its hardest prediction in all views" onClick=${() => lookAt(model, found, each.row, worstIn(found, each))}>
+    ${passages.map((each) => html`<li key=${`${each.row} ${each.column}`}><button type="button" title="select its hardest prediction in all views" onClick=${() => lookAt(model, found, each.row, worstIn(found, each))}>
       <span class="passage-head"><b>${number(each.loss)}</b><span class="bar-track"><i class="is-loss" style=${{ left: 0, width: `${(100 * each.loss) / most}%` }}></i></span></span>
       <${PassageText} found=${found} passage=${each} />
       <small>${placesOf(each.spans)}</small></button></li>`)}

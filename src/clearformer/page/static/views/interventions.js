@@ -5,7 +5,7 @@ import { Drawn, largest, SurpriseLegend } from "../parts/drawn.js";
 import { NumberField, TextField } from "../parts/fields.js";
 
 const PLACE = /^(encoder_|decoder_)?blocks\.(\d+)\.(?:(attn|cross_attn)\.hook_z:(\d+)|hook_mlp_out|hook_resid_pre)$/;
-const VERBS = { zero: "switch off", scale: "scale", mean: "put its mean over the positions", patch: "patch from the other text" };
+const VERBS = { zero: "switch off", scale: "scale", mean: "replace by the mean over positions", patch: "patch from the other text" };
 
 /** @param {{model: any, found: any, selection: any}} props */
 function Interventions({ model, found, selection }) {
@@ -45,7 +45,7 @@ function Switches({ found, edits, onToggle }) {
         ${network && html`<${Switch} label=${network} words="network" edits=${edits} onToggle=${onToggle} />`}
       </div>`;
     })}
-    <p class="note">A row is a layer, a number a head of it: press to switch it off, press again to restore it.</p>
+    <p class="note">Each row is a layer, each number one of its heads: press to switch it off, press again to restore it.</p>
   </div>`;
 }
 
@@ -70,8 +70,8 @@ function Composer({ found, donor, onAdd, onDonor }) {
     <label>Site<select name="site" value=${chosen} onChange=${(/** @type {any} */ event) => setSite(event.target.value)}>${sites.map((each) => html`<option key=${each} value=${each}>${inWords(each)}</option>`)}</select></label>
     <${NumberField} label="Position" name="edit_position" value=${position} low=${-1} high=${found.tokens.length - 1} hint="-1: all" onChange=${setPosition} />
     ${verb === "scale" && html`<${NumberField} label="Factor" name="factor" value=${factor} low=${-100} high=${100} step=${0.1} onChange=${setFactor} />`}
-    ${verb === "patch" && html`<${TextField} label="Text to patch from, of as many tokens" name="donor" value=${donor} placeholder="another text" onChange=${onDonor} />`}
-    <button type="button" disabled=${verb === "patch" && !donor} onClick=${() => onAdd(line)}>Add this edit</button>
+    ${verb === "patch" && html`<${TextField} label="Text to patch from (same number of tokens)" name="donor" value=${donor} placeholder="another text" onChange=${onDonor} />`}
+    <button type="button" disabled=${verb === "patch" && !donor} onClick=${() => onAdd(line)}>Add edit</button>
   </div>`;
 }
 
@@ -83,8 +83,8 @@ function inWords(label) {
 
 /** @param {{edits: string[], onRemove: (line: string) => void, onClear: () => void}} props */
 function Made({ edits, onRemove, onClear }) {
-  if (!edits.length) return html`<p class="note">No edit is made: both sides are the untouched model.</p>`;
-  return html`<ul class="edits" aria-label="edits that are made">
+  if (!edits.length) return html`<p class="note">No edits: both sides are the untouched model.</p>`;
+  return html`<ul class="edits" aria-label="edits">
     ${edits.map((line) => html`<li key=${line}><code>${line}</code><button type="button" aria-label=${`remove ${line}`} onClick=${() => onRemove(line)}>remove</button></li>`)}
     ${edits.length > 1 && html`<li><button type="button" onClick=${onClear}>remove all</button></li>`}
   </ul>`;
@@ -118,7 +118,7 @@ function TextLosses({ found, onPosition }) {
   const changes = [...found.loss_changes.data];
   const most = Math.max(0.1, ...changes.filter(Number.isFinite).map(Math.abs));
   if (!changes.some(Number.isFinite)) return null;
-  return html`<div><h3>loss of each token, with the edits less untouched</h3>
+  return html`<div><h3>loss of each token, with the edits minus untouched</h3>
     <div class="changes">${found.tokens.map((/** @type {string} */ token, /** @type {number} */ i) => {
       const change = changes[i];
       const words = Number.isFinite(change) ? `${i}: ${visible(token)} predicts ${visible(found.targets[i])}, loss ${number(found.losses_before.data[i])} → ${number(found.losses_after.data[i])} (${signed(change)})` : `${i}: ${visible(token)}`;
@@ -131,7 +131,7 @@ function TextLosses({ found, onPosition }) {
 function Written({ found }) {
   const both = [found.continued_before, found.continued_after];
   const most = largest(both);
-  return html`<div><h3>the continuation, by the same seed</h3>
+  return html`<div><h3>the continuation, with the same seed</h3>
     <ul class="continuations is-pair">${both.map((each, i) => html`<li key=${i}><small>${i ? "with the edits" : "untouched"}</small><${Drawn} tokens=${each.tokens} most=${most} /><span class="bar-value">log P ${number(each.logprob, 2)}</span></li>`)}</ul>
     <${SurpriseLegend} most=${most} /></div>`;
 }

@@ -19,10 +19,10 @@ function LearnedFrom({ model, found, selection }) {
     model.ask(selection);
   };
   return html`<div class="learned">
-    <fieldset class="settings" disabled=${isFixed(model, "sample")} aria-label="what is scored">
+    <fieldset class="settings" disabled=${isFixed(model, "sample")} aria-label="windows to score">
       <${NumberField} label="Windows to score" name="sample" value=${selection.sample} low=${1} high=${4096} onChange=${(/** @type {number} */ sample) => select(model, { sample })} />
       <button type="button" class="is-main" disabled=${busy} onClick=${ask}>Score ${thousands(selection.sample)} training windows</button>
-      <span class="note">each takes a backward pass at every checkpoint that is kept whole: this takes a while</span>
+      <span class="note">one backward pass each at every kept checkpoint: this takes a while</span>
     </fieldset>
     ${found && html`<${Found} model=${model} found=${found} isStale=${asked !== key} notes=${answer.notes} />`}
   </div>`;
@@ -34,13 +34,13 @@ function Found({ model, found, isStale, notes }) {
   const against = found.windows.slice(-SHOWN).filter((/** @type {any} */ each) => each.score < 0).reverse();
   const most = Math.max(...[...pro, ...against].map((each) => Math.abs(each.score)), Number.MIN_VALUE);
   return html`<div class=${isStale ? "is-stale" : ""}>
-    ${isStale && html`<p class="note">of another prediction; score again for the one that is looked at now</p>`}
+    ${isStale && html`<p class="note">of another prediction; score again for the selected one</p>`}
     <p class="sum">the prediction of <code>${visible(found.target)}</code> at position ${found.position}, loss <b>${found.loss.toFixed(4)}</b> nats: ${thousands(found.windows.length)} of ${thousands(found.n_windows)} windows scored, at ${found.checkpoints.length === 1 ? `step ${found.checkpoints[0]}` : `steps ${found.checkpoints.join(", ")}`}</p>
     <div class="two-lists">
-      <${Windows} title="Speak for it" windows=${pro} most=${most} model=${model} />
-      <${Windows} title="Speak against it" windows=${against} most=${most} model=${model} />
+      <${Windows} title="For it" windows=${pro} most=${most} model=${model} />
+      <${Windows} title="Against it" windows=${against} most=${most} model=${model} />
     </div>
-    <p class="note">a score is what one more step on the window would take from the prediction's loss, in nats; click a window, and all views read it</p>
+    <p class="note">a score is how much one more step on the window would reduce the prediction's loss, in nats; click a window to read it in all views</p>
     ${notes.filter((/** @type {string} */ note) => !note.startsWith(PLACES)).map((/** @type {string} */ note) => html`<p key=${note} class="note">${note}</p>`)}
   </div>`;
 }

@@ -10,7 +10,7 @@ function LossChanges({ model, found, selection }) {
   const [most, setMost] = useState(AT_FIRST);
   const notes = useTrait(model, "answer")?.notes ?? [];
   const { before, after } = selection;
-  if (!isMarked(selection)) return html`<p class="note">Mark a step before and a step after on the <a href="#training">curves of the training</a>: this ledger tells which parts made the loss fall between them.</p>`;
+  if (!isMarked(selection)) return html`<p class="note">Mark a step before and a step after on the <a href="#training">training curves</a>: this ledger shows which parts made the loss fall between them.</p>`;
   if (!found) return null;
   const parts = [...found.parts].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   const bars = parts.slice(0, most).map((part) => ({
@@ -21,10 +21,10 @@ function LossChanges({ model, found, selection }) {
   }));
   return html`<div class="loss-changes">
     <p class="sum">loss <b>${number(found.before)}</b> at step ${before} → <b>${number(found.after)}</b> at step ${after}: <b>${signed(found.after - found.before)}</b> nats
-      <span class="badge" title="what the sum of the parts leaves out">sum of the parts ${signed(found.sum)}, residue ${found.residue.toExponential(1)}</span></p>
+      <span class="badge" title="the part of the change that the sum misses">sum of the parts ${signed(found.sum)}, residue ${found.residue.toExponential(1)}</span></p>
     <p class="legend"><i class="swatch is-negative"></i> lowered the loss <i class="swatch is-positive"></i> raised it</p>
     <${Bars} bars=${bars} name="parts of the change" />
-    ${most < parts.length && html`<button type="button" onClick=${() => setMost(parts.length)}>show the ${parts.length - most} others</button>`}
+    ${most < parts.length && html`<button type="button" onClick=${() => setMost(parts.length)}>show ${parts.length - most} more</button>`}
     ${notes.map((/** @type {string} */ note) => html`<p key=${note} class="note">${note}</p>`)}
   </div>`;
 }

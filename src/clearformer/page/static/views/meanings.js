@@ -16,10 +16,10 @@ function Meanings({ model, found, selection }) {
   return html`<div class="meanings">
     <fieldset class="settings" disabled=${isFixed(model, "contexts")} aria-label="the word and its texts">
       <${TextField} label="Word" name="word" value=${selection.word} placeholder="the most frequent" onChange=${(/** @type {string} */ word) => select(model, { word })} />
-      <${TextField} label="Texts that it stands in, one a line (the text above, where empty)" name="contexts" lines=${5} value=${selection.contexts} onChange=${(/** @type {string} */ contexts) => select(model, { contexts })} />
+      <${TextField} label="Texts that contain it, one per line (empty: the text above)" name="contexts" lines=${5} value=${selection.contexts} onChange=${(/** @type {string} */ contexts) => select(model, { contexts })} />
     </fieldset>
     ${found && html`<p class="sum"><code>${found.word}</code> at ${found.places.length} ${found.places.length === 1 ? "place" : "places"}, after layer ${found.layer}: the plane holds <b>${percent(found.shares[0] + found.shares[1])}</b> of the variance
-        <span class="badge">across ${percent(found.shares[0])}, upwards ${percent(found.shares[1])}</span></p>
+        <span class="badge">across ${percent(found.shares[0])}, up ${percent(found.shares[1])}</span></p>
       <${Plane} found=${found} />
       <ol class="places">${found.places.map((/** @type {any} */ place, /** @type {number} */ i) => html`<li key=${i}><b>${i + 1}</b> <span>${place.before}<mark>${place.word}</mark>${place.behind}</span> <small>${signed(found.points.data[2 * i], 2)}, ${signed(found.points.data[2 * i + 1], 2)}</small></li>`)}</ol>
       ${answer.notes.map((/** @type {string} */ note) => html`<p key=${note} class="note">${note}</p>`)}`}

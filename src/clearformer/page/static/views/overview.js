@@ -61,7 +61,7 @@ function Box({ component, model }) {
 function Shares({ flops }) {
   const shares = Object.entries(flops).filter(([, share]) => share > 0);
   if (!shares.length) return null;
-  return html`<div class="shares"><h3>where a forward pass computes</h3>
+  return html`<div class="shares"><h3>compute of a forward pass</h3>
     ${shares.map(([name, share]) => html`<p key=${name}><span>${name}</span><i style=${{ width: `${100 * share}%` }}></i><b>${Math.round(100 * share)}%</b></p>`)}
   </div>`;
 }

@@ -12,7 +12,7 @@ function Sampling({ model, found, selection }) {
   return html`<div class="desk">
     ${draws && html`<${Settings} model=${model} selection=${selection} />`}
     ${found && draws && html`<${Steps} model=${model} found=${found} selection=${selection} />`}
-    ${found && (draws ? html`<${Facts} found=${found} />` : html`<p>The model tells the class of the whole text: these are its classes, and nothing is drawn.</p>`)}
+    ${found && (draws ? html`<${Facts} found=${found} />` : html`<p>The model predicts the class of the whole text: these are its classes, and nothing is drawn.</p>`)}
     ${found && html`<${Vocabulary} model=${model} selection=${selection} likeliest=${found} target=${selection.target} isFixed=${isFixed(model, "target")} onTarget=${(/** @type {string} */ target) => select(model, { target })} />`}
   </div>`;
 }
@@ -40,15 +40,15 @@ function Steps({ model, found, selection }) {
   if (found.family === "encoder") return null;
   return html`<div class="steps">
     <p class="so-far" aria-label="the text so far">${visible(found.text).slice(-240)}<mark>${visible(found.tokens[at(found.drawn)])}</mark></p>
-    <fieldset class="actions" disabled=${isFixed(model, "drawn")} aria-label="what is done next">
-      <button type="button" class="is-main" disabled=${found.ended} onClick=${() => go([...drawn, found.ids.data[at(found.drawn)]])}>Step on with ${token(found.drawn)}</button>
+    <fieldset class="actions" disabled=${isFixed(model, "drawn")} aria-label="next step">
+      <button type="button" class="is-main" disabled=${found.ended} onClick=${() => go([...drawn, found.ids.data[at(found.drawn)]])}>Append ${token(found.drawn)}</button>
       <button type="button" disabled=${found.ended} onClick=${() => go([...drawn, found.ids.data[at(found.greedy)]])}>Greedy: ${token(found.greedy)}</button>
       <button type="button" disabled=${!drawn.length} onClick=${() => go(drawn.slice(0, -1))}>Step back</button>
       <button type="button" onClick=${() => select(model, { seed: selection.seed + 1 })}>Fork: seed ${selection.seed + 1}</button>
       <button type="button" disabled=${!drawn.length} onClick=${() => go([])}>Start over</button>
       <button type="button" disabled=${!drawn.length} onClick=${adopt}>Read this text in all views</button>
     </fieldset>
-    ${found.ended && html`<p class="note">The text has come to its end.</p>`}
+    ${found.ended && html`<p class="note">The text has ended.</p>`}
   </div>`;
 }
 
@@ -57,9 +57,9 @@ function Facts({ found }) {
   const [n, at] = [found.n_tokens, found.places.indexOf(found.drawn)];
   return html`<dl class="facts">
     <dt>drawn</dt><dd><code>${visible(found.tokens[at])}</code> with probability ${number(found.kept.data[at])}, the model's own ${number(found.own.data[at])}; place ${found.drawn + 1} of ${thousands(n)}</dd>
-    ${found.number !== null && html`<dt>by chance</dt><dd>the random number ${number(found.number)} falls from ${number(found.interval[0])} to ${number(found.interval[1])}, this token's part of all, in the order of their ids</dd>`}
+    ${found.number !== null && html`<dt>by chance</dt><dd>the random number ${number(found.number)} falls between ${number(found.interval[0])} and ${number(found.interval[1])}, this token's interval when the tokens are ordered by id</dd>`}
     <dt>drawn from</dt><dd>${thousands(found.n_left)} of ${thousands(n)} tokens, which hold ${number(found.left)} of the probability</dd>
-    <dt>entropy</dt><dd>${number(found.entropy_before, 3)} nats of the model's own, ${number(found.entropy_after, 3)} of what is drawn from</dd>
+    <dt>entropy</dt><dd>${number(found.entropy_before, 3)} nats (the model's own), ${number(found.entropy_after, 3)} (drawn from)</dd>
     ${found.penalised !== null && html`<dt>penalty</dt><dd>takes ${number(found.penalised)} of the probability from the tokens of the text so far</dd>`}
   </dl>`;
 }
@@ -86,8 +86,8 @@ function Vocabulary({ model, selection, likeliest, target, isFixed, onTarget }) 
   for (const cut of cutsAt(shown)) rows.push(html`<${CutLine} key=${cut.name} cut=${cut} />`);
   return html`<div class="vocabulary-frame">
     ${found.drawn !== null && html`<p class="legend vocabulary-legend"><i class="is-whole"></i> at this temperature <i class="is-kept"></i> drawn from <b></b> the model's own</p>`}
-    <ol class="vocabulary" aria-label="the vocabulary, the likeliest first">${rows}</ol>
-    ${below.map((/** @type {any} */ cut) => html`<p key=${cut.name} class="note">${wordsOf(cut)}${cut.removed ? `, behind the token at place ${thousands(cut.place)}` : ""}</p>`)}
+    <ol class="vocabulary" aria-label="the vocabulary, likeliest first">${rows}</ol>
+    ${below.map((/** @type {any} */ cut) => html`<p key=${cut.name} class="note">${wordsOf(cut)}${cut.removed ? `, after the token at place ${thousands(cut.place)}` : ""}</p>`)}
     ${error && html`<p class="error" role="alert">${error}</p>`}
     ${shown < n && html`<button type="button" disabled=${busy} onClick=${more}>show ${thousands(next - shown)} more of ${thousands(n)}</button>`}
     ${most > AT_FIRST && html`<button type="button" onClick=${() => setMost(AT_FIRST)}>show ${AT_FIRST}</button>`}

@@ -20,7 +20,7 @@ function Tokens({ model, found, both, selection }) {
   const most = both ? Math.max(1e-9, ...losses.filter(Number.isFinite).map(Math.abs)) : found.uniform_loss;
   const shares = losses.map((/** @type {number} */ loss) => (Number.isFinite(loss) ? Math.min(1, loss / most) : 0));
   const [told, change] = both ? [signed, "change of the "] : [number, ""];
-  const say = (/** @type {number} */ i) => (Number.isFinite(losses[i]) ? `${change}loss ${told(losses[i], 3)} nats, ${change}probability ${told(probabilities[i], 4)}` : "no prediction of it");
+  const say = (/** @type {number} */ i) => (Number.isFinite(losses[i]) ? `${change}loss ${told(losses[i], 3)} nats, ${change}probability ${told(probabilities[i], 4)}` : "not predicted");
   const at = (/** @type {string} */ name) => told(found[name].data[chosen]) + (both ? ` (${number(both.first[name].data[chosen])} → ${number(both.second[name].data[chosen])})` : "");
   return html`<div class=${both ? "tokens is-difference" : "tokens"}>
     ${found.source.length > 0 && html`<p class="note">source</p><div class="strip is-quiet">${found.source.map((/** @type {string} */ token, /** @type {number} */ i) => html`<span key=${i}>${visible(token)}</span>`)}</div>`}
@@ -29,12 +29,12 @@ function Tokens({ model, found, both, selection }) {
     <dl class="facts">
       <dt>position</dt><dd>${chosen} of ${n}</dd>
       <dt>token</dt><dd><code>${visible(found.tokens[chosen])}</code> id ${found.ids[chosen]}, ${found.n_bytes[chosen]} ${found.n_bytes[chosen] === 1 ? "byte" : "bytes"}</dd>
-      <dt>predicts</dt><dd>${found.predicted[chosen] ? html`<code>${visible(found.predicted[chosen])}</code> with ${change}probability ${at("probabilities")}, ${change}loss ${at("losses")} nats` : "what the text does not tell"}</dd>
+      <dt>predicts</dt><dd>${found.predicted[chosen] ? html`<code>${visible(found.predicted[chosen])}</code> with ${change}probability ${at("probabilities")}, ${change}loss ${at("losses")} nats` : "unknown"}</dd>
     </dl>
     <${Pieces} model=${model} selection=${{ ...selection, position: chosen }} />
     ${both
-      ? html`<p class="legend"><i class="swatch is-positive"></i> a larger loss than the first run's <i class="swatch is-negative"></i> a smaller one; strongest at ${number(most, 3)} nats</p>`
-      : html`<p class="legend"><i></i> stronger: more surprised; as strong as can be at ln V = ${number(most, 2)} nats, where all tokens are equally likely</p>`}
+      ? html`<p class="legend"><i class="swatch is-positive"></i> a larger loss than in the first run <i class="swatch is-negative"></i> a smaller one; strongest at ${number(most, 3)} nats</p>`
+      : html`<p class="legend"><i></i> stronger: more surprised; strongest at ln V = ${number(most, 2)} nats, when all tokens are equally likely</p>`}
   </div>`;
 }
 
@@ -46,7 +46,7 @@ function Pieces({ model, selection }) {
   if (!found) return null;
   const { hex, code_points: points, steps, neighbours, rule, position } = found;
   return html`<dl class="pieces">
-    <dt>bytes</dt><dd>${hex ? html`<code>${hex}</code>` : "none: a special token stands for no text"}${points.length > 0 && html` <small>${points.join(" ")}</small>`}</dd>
+    <dt>bytes</dt><dd>${hex ? html`<code>${hex}</code>` : "none: a special token has no text"}${points.length > 0 && html` <small>${points.join(" ")}</small>`}</dd>
     ${steps.length > 1 && html`<dt>merges</dt><dd><ol>${steps.map((/** @type {any} */ step, /** @type {number} */ i) => html`<li key=${`${position} ${i}`}>${step.pieces.map((/** @type {string} */ piece) => html`<code>${visible(piece)}</code> `)}<small>${step.rank === null ? "its bytes" : `merge ${thousands(step.rank + 1)}`}</small></li>`)}</ol></dd>`}
     ${neighbours.length > 0 && html`<dt>word</dt><dd>${neighbours.map((/** @type {any} */ part) => html`<code class=${part.chosen ? "is-chosen" : ""}>${visible(part.token)}</code>${part.score !== null && html`<small> ln p = ${number(part.score, 2)}</small>`} `)}</dd>`}
     ${rule && hex && html`<dt></dt><dd><small>${rule}</small></dd>`}
@@ -58,7 +58,7 @@ function Mask({ model, found, chosen }) {
   const isMasked = found.masked.includes(chosen);
   return html`<p class="actions"><button type="button" aria-pressed=${isMasked} disabled=${isFixed(model, "masked")} onClick=${() => turn(model, found, chosen)}>${isMasked ? "Show" : "Mask"} <code>${visible(isMasked ? found.predicted[chosen] : found.tokens[chosen])}</code> at ${chosen}</button>
     ${found.masked.length > 0 && html`<button type="button" disabled=${isFixed(model, "masked")} onClick=${() => select(model, { masked: [] })}>Show all</button> <button type="button" onClick=${() => goTo("sampling")}>What the model fills in</button>`}
-    <span class="note">Enter, or twice a click on a token, masks it or shows it again</span></p>`;
+    <span class="note">Enter or a double click on a token masks it or shows it again</span></p>`;
 }
 
 /** Mask or unmask a token. @param {any} model @param {any} found @param {number} at */

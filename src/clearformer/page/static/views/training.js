@@ -55,7 +55,7 @@ function Training({ model }) {
       ? html`${curves.slice(0, 1).map((curve) => html`<${Curve} key=${curve.title} ...${curve} lines=${lines} marks=${marks} levels=${levels} onPick=${picks} />`)}
         <${ByLayer} lines=${own} marks=${unnamed} onPick=${picks} />
         ${curves.slice(1).map((curve) => html`<${Curve} key=${curve.title} ...${curve} lines=${lines} marks=${unnamed} onPick=${picks} />`)}`
-      : html`<p class="note">this run has written no metrics (an imported model has none)</p>`}
+      : html`<p class="note">this run has no metrics (an imported model has none)</p>`}
     <${Happened} model=${model} events=${events} kept=${kept} mark=${mark} ask=${ask} />
   </div>`;
 }
@@ -77,15 +77,15 @@ function Marks({ selection, atHand, last, next, setNext, mark }) {
   const isSet = MARKS.some((name) => selection[name] >= 0);
   return html`<div class="marks-desk" role="group" aria-label="marks on the curves">
     ${MARKS.map((name) => html`<${NumberField} key=${name} label=${`${name === "before" ? "Before" : "After"}: ${hintOf(selection[name], atHand)}`} name=${`mark_${name}`} value=${selection[name] < 0 ? "" : selection[name]} low=${0} high=${Math.max(last, ...atHand)} onChange=${(/** @type {number} */ step) => mark({ [name]: step })} />`)}
-    ${MARKS.map((name) => html`<button key=${name} type="button" disabled=${selection[name] < 0} aria-pressed=${selection[name] >= 0 && selection.checkpoint === String(selection[name])} onClick=${() => mark({ checkpoint: String(selection[name]) })}>Look ${name}</button>`)}
-    <span class="picks">a click on a curve marks the nearest step at hand as ${MARKS.map((name) => html`<button key=${name} type="button" aria-pressed=${next === name} onClick=${() => setNext(name)}>${name}</button> `)}</span>
+    ${MARKS.map((name) => html`<button key=${name} type="button" disabled=${selection[name] < 0} aria-pressed=${selection[name] >= 0 && selection.checkpoint === String(selection[name])} onClick=${() => mark({ checkpoint: String(selection[name]) })}>Show ${name}</button>`)}
+    <span class="picks">a click on a curve marks the nearest available step as ${MARKS.map((name) => html`<button key=${name} type="button" aria-pressed=${next === name} onClick=${() => setNext(name)}>${name}</button> `)}</span>
     ${isSet && html`<button type="button" onClick=${() => mark({ before: -1, after: -1 })}>Clear marks</button>`}
   </div>`;
 }
 
 /** A hint on a mark: whether its weights are available. @param {number} step @param {number[]} atHand */
 function hintOf(step, atHand) {
-  return step < 0 ? "not set" : atHand.includes(step) ? "at hand" : "will be replayed";
+  return step < 0 ? "not set" : atHand.includes(step) ? "available" : "will be replayed";
 }
 
 /** The gradient norm of every part of the model, from the first layer to the last. @param {{lines: any[], marks: any[], onPick: any}} props */
@@ -119,7 +119,7 @@ function Happened({ model, events, kept, mark, ask }) {
     <div class="events">
       <h3>When it happened <span class="taking"><${Taking} id="events" model=${events} answer=${answer} /></span></h3>
       <p class="error" role="alert">${error}</p>
-      <p class="state" role="status">${busy ? html`reading the weights of every kept step${progress && `: ${progress}`} <button type="button" onClick=${() => events.end()}>End</button>` : ""}</p>
+      <p class="state" role="status">${busy ? html`reading the weights of every kept step${progress && `: ${progress}`} <button type="button" onClick=${() => events.end()}>Cancel</button>` : ""}</p>
       ${found && html`<ul>${found.events.map((/** @type {any} */ event) => html`<${Happening} key=${event.name} event=${event} kept=${kept} mark=${mark} />`)}</ul>
         ${answer.notes.map((/** @type {string} */ note) => html`<p key=${note} class="note">${note}</p>`)}`}
       ${!busy && (error || (found && kept.length > looked && looked > 0)) && html`<button type="button" onClick=${ask}>Look again</button>`}
@@ -130,9 +130,9 @@ function Happened({ model, events, kept, mark, ask }) {
 function Happening({ event, kept, mark }) {
   const isLoss = event.name === "bigram";
   const title = html`<b>${capital(event.title)}</b>`;
-  if (event.reason) return html`<li>${title}: <span>not told: ${event.reason}</span></li>`;
+  if (event.reason) return html`<li>${title}: <span>unknown: ${event.reason}</span></li>`;
   if (event.step === null)
-    return html`<li>${title}: <span>not so far${event.value === null ? "" : `; ${isLoss ? "held-out loss" : "best score"} ${number(event.value)}, to reach ${number(event.threshold)}`}</span></li>`;
+    return html`<li>${title}: <span>not yet${event.value === null ? "" : `; ${isLoss ? "held-out loss" : "best score"} ${number(event.value)}, to reach ${number(event.threshold)}`}</span></li>`;
   const [before, after] = aroundIn(kept, event);
   const when = isLoss || event.before === null ? `by step ${thousands(event.step)}` : `between step ${thousands(event.before)} and step ${thousands(event.step)}`;
   const what = isLoss ? "held-out loss" : "best score";
