@@ -42,6 +42,9 @@ from clearformer.training.threads import ThreadsOfThen
 OnStep = Callable[[int, int], None]
 """Called with the number of steps repeated so far, and the number to repeat."""
 
+SAME_RATE = 1e-9
+SAME_RATE_AT_ZERO = 1e-12  # times the peak rate; next to the rate 0, no relative difference is small
+
 logger = logging.getLogger(__name__)
 
 
@@ -227,7 +230,7 @@ class RatesOfThen:
         factor = float(self.recorded[step]) if is_recorded else lr_factor_after(self.train, progress)
         rate = self.train.lr * factor
         was = self.logged.get(step + 1, rate)
-        if abs(was - rate) <= 1e-9 * abs(was):
+        if math.isclose(was, rate, rel_tol=SAME_RATE, abs_tol=SAME_RATE_AT_ZERO * self.train.lr):
             return factor
         if is_recorded:
             raise RunError(

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import random
 import shutil
 import signal
@@ -18,6 +19,7 @@ import clearformer as cf
 from clearformer import lens
 from clearformer.config import parse_override, resolve
 from clearformer.errors import CheckpointError, DataError, Interrupted, RunError, UserError
+from clearformer.runs.replay import RatesOfThen
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
 from clearformer.training.loop import train as train_in
@@ -341,6 +343,31 @@ def test_a_rate_that_is_not_known_is_refused(train: Callable[..., RunFolder]) ->
     folder.config_file.write_text(config.replace("max_steps = 21", "max_steps = 90"))
     with pytest.raises(RunError, match="it was resumed with another length"):
         cf.replay("b", 3)
+
+
+def rates_of(home: Path, *, logged: float, recorded: float | None) -> RatesOfThen:
+    """Return the rates of a run whose metrics.jsonl has the rate of step 1, and maybe its record the factor."""
+    folder = RunFolder(home / "rates")
+    folder.path.mkdir()
+    folder.metrics_file.write_text(f'{{"step": 1, "lr": {logged!r}}}\n')
+    if recorded is not None:
+        folder.lr_factors_file.write_bytes(np.array([recorded]).tobytes())
+    settings = ("train.lr=0.01", "train.warmup_steps=0", *CLOCK)
+    return RatesOfThen(folder, resolve(RunConfig, *map(parse_override, settings)))
+
+
+@pytest.mark.parametrize("recorded", [2.0**-52, None])
+def test_a_rate_of_zero_may_differ_by_rounding(home: Path, recorded: float | None) -> None:
+    rates = rates_of(home, logged=0.0, recorded=recorded)
+    factor = rates.factor(Progress(step=0, seconds=math.nextafter(9.0, 0)))
+    assert 0 < factor < 1e-15
+
+
+@pytest.mark.parametrize("recorded", [1e-6, None])
+def test_a_rate_of_zero_may_not_differ_by_more(home: Path, recorded: float | None) -> None:
+    rates = rates_of(home, logged=0.0, recorded=recorded)
+    with pytest.raises(RunError, match=r"learning rate"):
+        rates.factor(Progress(step=0, seconds=9 * (1 - 4e-7)))
 
 
 @pytest.mark.parametrize("step", [22, -1, 2.0, True, "3", None])

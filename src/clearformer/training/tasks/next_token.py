@@ -38,7 +38,7 @@ from clearformer.training.tasks.task import (
     Task,
     TrainedModel,
     check_rows_divide,
-    rows_of_part,
+    contiguous_rows,
     to_tensors,
 )
 
@@ -78,7 +78,7 @@ class NextTokenTask(Task):
     def batch(self, step: int, part: int, n_parts: int) -> tuple[Tensor, ...]:
         """Return inputs and targets, each [B T]."""
         return to_tensors(
-            *self.batches.batch(step, rows_of_part(self.config.train.batch_size, part, n_parts))
+            *self.batches.batch(step, contiguous_rows(self.config.train.batch_size, part, n_parts))
         )
 
     def example_ids(self, step: int) -> Int64[np.ndarray, " B"]:
@@ -92,7 +92,7 @@ class NextTokenTask(Task):
 
     @classmethod
     def rows_of_part(cls, n_rows: int, part: int, n_parts: int) -> slice:
-        return rows_of_part(n_rows, part, n_parts)
+        return contiguous_rows(n_rows, part, n_parts)
 
     def n_tokens(self, step: int) -> int:
         return self.config.train.batch_size * self.config.model.max_seq_len

@@ -199,7 +199,7 @@ class Task(ABC):
 
     @classmethod
     def rows_of_part(cls, n_rows: int, part: int, n_parts: int) -> slice:
-        """Return the rows of a whole batch that are in one of its parts."""
+        """Return the rows of a whole batch that are in one of its parts; by default every `n_parts`-th."""
         return slice(part, n_rows, n_parts)
 
     def check_measurable(self) -> None:
@@ -303,8 +303,8 @@ def with_size(model: ModelConfig, key: str, size: int, whose: str) -> ModelConfi
     return model.replace(**{key: size})
 
 
-def rows_of_part(batch_size: int, part: int, n_parts: int) -> slice:
-    """Return the rows of one part of a batch that divides evenly."""
+def contiguous_rows(batch_size: int, part: int, n_parts: int) -> slice:
+    """Return the adjacent rows that are one part of a batch that divides evenly."""
     size = batch_size // n_parts
     return slice(part * size, (part + 1) * size)
 
