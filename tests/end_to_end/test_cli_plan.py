@@ -125,7 +125,7 @@ def test_the_vocabulary_is_the_tokenizer_s(run: Any, settings: list[str], vocab_
         (["model.attention.n_heads=3", "model.d_model=32"], "n_heads"),
         (["data.name=[1]"], "data.name takes text"),
         (["data=5"], "data takes one of text, pairs, labelled; got 5"),
-        (["train.lr=" + "[" * 20_000], "nested too deep"),
+        (["train.lr=" + "[" * 20_000], "nested too deeply"),
         (["tokenizer.vocab_size=1000"], "tokenizer.kind=bpe, wordpiece or unigram has it"),
         (["model.d_model=" + "9" * 5000], "model.d_model takes a whole number"),
         (["model.d_model=1" + "0" * 30], "model.d_model takes a whole number below 2^63"),

@@ -103,7 +103,7 @@ def test_the_settings_of_a_run_are_its_model_s(tmp_path: Path) -> None:
         ({"a": 1}, r"^a run's config is a RunConfig, such as cf\.preset\(\.\.\.\); got \{'a': 1\}$"),
         (
             cf.preset("quick"),
-            r"^config\.model\.d_model is 192, and the model's is 16: give its own by config\.",
+            r"^config\.model\.d_model is 192, but the model's is 16: pass config\.",
         ),
         (cf.preset("quick", model=SMALL), r"^config\.model\."),
     ],
@@ -119,7 +119,7 @@ def test_settings_of_another_model_are_refused(config: Any, line: str) -> None:
         ({"step": "a"}, "^step takes a whole number of 0 or more; got 'a'$"),
         ({"step": -1}, "^step takes a whole number of 0 or more; got -1$"),
         ({"step": True}, "^step takes a whole number"),
-        ({"folder": "x"}, "^folder: a run's RunFolder is wanted .*; got 'x'$"),
+        ({"folder": "x"}, "^folder: expected a RunFolder .*; got 'x'$"),
         ({"labels": ("a", "b")}, "^labels: the model has no classes"),
     ],
 )
@@ -131,7 +131,7 @@ def test_what_is_said_of_a_run_is_checked(settings: dict[str, Any], line: str) -
 @pytest.mark.parametrize(
     ("labels", "line"),
     [
-        (("a", "b"), r"^labels: 2 names, and the model has 3 classes \(n_classes\)$"),
+        (("a", "b"), r"^labels: 2 names, but the model has 3 classes \(n_classes\)$"),
         ("abc", "^labels takes the names of the classes; got 'abc'$"),
         (("a", "b", 3), "^labels takes the names"),
     ],
@@ -143,7 +143,7 @@ def test_labels_are_one_for_each_class(labels: Any, line: str) -> None:
     assert whole.config.data.labels == ("a", "b", "c")  # type: ignore[union-attr]
     with pytest.raises(UserError, match=line):
         cf.Run(model, tokenizer, labels=labels)
-    with pytest.raises(UserError, match=r"^labels: a config is given"):
+    with pytest.raises(UserError, match=r"^labels: the config already names the classes"):
         cf.Run(model, tokenizer, whole.config, labels=("a", "b", "c"))
 
 
@@ -188,16 +188,16 @@ def test_a_run_stays_itself_where_the_current_directory_changes(
 @pytest.mark.parametrize(
     ("call", "line"),
     [
-        (lambda _: cf.train(run=Path("x")), r"^run: .*Path\('x'\) is no name for a run"),  # type: ignore[arg-type]
-        (lambda _: cf.train(run=5), "^run: 5 is no name for a run"),  # type: ignore[arg-type]
-        (lambda _: cf.train(run=5, resume=True), "^a run is given by its name or its folder; got 5$"),  # type: ignore[arg-type]
-        (lambda _: cf.load(5), "^a run is given by its name or its folder; got 5$"),  # type: ignore[arg-type]
-        (lambda _: cf.load(None), "^a run is given by its name or its folder; got None$"),  # type: ignore[arg-type]
+        (lambda _: cf.train(run=Path("x")), r"^run: .*Path\('x'\) is not a valid run name"),  # type: ignore[arg-type]
+        (lambda _: cf.train(run=5), "^run: 5 is not a valid run name"),  # type: ignore[arg-type]
+        (lambda _: cf.train(run=5, resume=True), "^expected the name or folder of a run; got 5$"),  # type: ignore[arg-type]
+        (lambda _: cf.load(5), "^expected the name or folder of a run; got 5$"),  # type: ignore[arg-type]
+        (lambda _: cf.load(None), "^expected the name or folder of a run; got None$"),  # type: ignore[arg-type]
         (lambda _: cf.load(""), "^there is no run ''"),
-        (lambda run: run.save(None), "^a run is kept under a name or in a folder; got None$"),
-        (lambda run: run.export(None), "^a path is wanted; got None$"),
-        (lambda run: run.export(""), "^a path is wanted, and nothing is given"),
-        (lambda _: cf.from_hf(""), "^a path is wanted, and nothing is given"),
+        (lambda run: run.save(None), "^a run is saved under a name or in a folder; got None$"),
+        (lambda run: run.export(None), "^expected a path; got None$"),
+        (lambda run: run.export(""), "^expected a path; got an empty string"),
+        (lambda _: cf.from_hf(""), "^expected a path; got an empty string"),
         (lambda _: cf.preset(5), "^a preset is given by its name; got 5; there are quick,"),  # type: ignore[arg-type]
         (lambda _: cf.preset(["quick"]), "^a preset is given by its name; got"),  # type: ignore[arg-type]
     ],

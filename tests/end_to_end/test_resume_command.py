@@ -95,7 +95,7 @@ def test_the_command_that_begins_a_run_goes_on_with_it(works: Says, command: tup
     assert "going on" not in works(*command, "train.max_steps=3")
     begun = Path("runs/a/config.toml").read_bytes()
 
-    assert "going on from step 3" in works(*command, "train.max_steps=3")  # and there is nothing to do
+    assert "resuming from step 3" in works(*command, "train.max_steps=3")  # and there is nothing to do
     assert steps() == [1, 2, 3]
     assert Path("runs/a/config.toml").read_bytes() == begun
     works(*command, "train.max_steps=5")
@@ -109,7 +109,7 @@ def test_the_command_that_begins_a_run_goes_on_with_it(works: Says, command: tup
 
 def test_its_name_alone_goes_on_too(works: Says, refused: Says) -> None:
     works(*TEXT, "--run", "a", "train.max_steps=3")
-    assert "going on from step 3" in works("--run", "a", "--resume")
+    assert "resuming from step 3" in works("--run", "a", "--resume")
     assert "no run 'b'" in refused("--run", "b", "--resume")
     assert "--run NAME" in refused("--resume")
 
@@ -190,7 +190,7 @@ def test_a_run_by_auto_is_not_measured_again(
     works(*command, "a")
     monkeypatch.delattr(presets, "auto_for")
 
-    assert "going on from step 2" in works(*command, "a", "train.max_steps=3")
+    assert "resuming from step 2" in works(*command, "a", "train.max_steps=3")
     assert steps() == [1, 2, 3]
     assert refused(*command, "a", "model.d_model=64").startswith("model.d_model: the run has 8, and 64")
     works(*TEXT, "--run", "b", "train.max_steps=1")

@@ -90,7 +90,7 @@ class TrainStep:
     def compile(self, reporter: Reporter) -> None:
         """Compile the loss of a batch; if that fails, report it and go on uncompiled."""
         start = time.perf_counter()
-        reporter.say("compiling the step (train.compile=false leaves this out)")
+        reporter.say("compiling the training step (train.compile=false skips this)")
         on_cpu = self.device.type == "cpu"
         loss = compile_step(self.task_loss, dynamic=self.task.shapes_vary or None, any_threads=on_cpu)
         self.compute_loss = partial(self.in_product_type, loss)
@@ -102,7 +102,7 @@ class TrainStep:
         except Exception as error:  # such as a compiler that is too old, or missing Python headers
             self.compute_loss = self.loss_of_batch
             reason = next(iter(str(error).splitlines()), type(error).__name__)
-            reporter.say(f"compiling failed, going on without it: {reason}")
+            reporter.say(f"compiling failed, continuing without it: {reason}")
         else:
             reporter.say(f"compiled in {time.perf_counter() - start:.0f} s")
         self.model.zero_grad()

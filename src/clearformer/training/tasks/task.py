@@ -185,8 +185,8 @@ class Task(ABC):
             UserError: the task does not implement this.
         """
         raise UserError(
-            f"train.objective.kind={self.config.train.objective.kind}: this objective's task does not tell which "
-            f"example a row of a batch is ({type(self).__name__}.example_ids, find_examples and targets_at)"
+            f"train.objective.kind={self.config.train.objective.kind}: this objective's task does not say which "
+            f"example is in each batch row ({type(self).__name__}.example_ids, find_examples and targets_at)"
         )
 
     def find_examples(self, examples: Sequence[int]) -> list[Example]:
@@ -298,7 +298,7 @@ def with_size(model: ModelConfig, key: str, size: int, whose: str) -> ModelConfi
     current = getattr(model, key)
     if current is not None and current != size:
         raise ConfigError(
-            f"model.{key}: {current} does not fit {whose.format(size)}; leave it out, and it is taken from there"
+            f"model.{key}: {current} does not match {whose.format(size)}; remove it to use that number"
         )
     return model.replace(**{key: size})
 

@@ -38,7 +38,7 @@ def test_the_classes_are_the_labels_of_the_data(
 
     assert outcome.model.config.n_classes == run_folder("a").read_config().model.n_classes == 3
     with pytest.raises(
-        ConfigError, match=r"model\.n_classes: 4 does not fit the 3 labels of the data; leave it out"
+        ConfigError, match=r"model\.n_classes: 4 does not match the 3 labels of the data; remove it"
     ):
         trained("b", "classification", "model.n_classes=4")
     assert not run_folder("b").path.exists()
