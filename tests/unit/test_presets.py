@@ -157,7 +157,7 @@ def test_a_name_that_no_kind_of_data_has_is_refused_with_the_nearest() -> None:
     ):
         split_arguments(["data.name=language"])
     with pytest.raises(
-        ConfigError, match=r"data\.name=xyz: no such built-in; there are .*shakespeare.*dates.*sst2"
+        ConfigError, match=r"data\.name=xyz: no such built-in data; there are .*shakespeare.*dates.*sst2"
     ):
         split_arguments(["data.name=xyz"])
 

@@ -726,7 +726,7 @@ def test_when_all_checkpoints_are_damaged_nothing_is_touched(
     (last_checkpoint(folder) / MODEL).unlink()
     before = folder.metrics_file.read_bytes()
 
-    with pytest.raises(CheckpointError, match="no whole one"):
+    with pytest.raises(CheckpointError, match="no checkpoint is intact"):
         resumed("a")
     assert folder.metrics_file.read_bytes() == before
 
@@ -1211,7 +1211,7 @@ def test_the_last_and_the_best_are_kept(
 def test_a_signal_lets_the_step_be_finished_and_kept(
     trained: Trained, run_folder: Folders, number: int
 ) -> None:
-    with pytest.raises(Interrupted, match=r"^stopped at step 7; .* kept in \S+/runs/a$") as e:
+    with pytest.raises(Interrupted, match=r"^stopped at step 7; .* saved in \S+/runs/a$") as e:
         trained("a", reporter=At(7, lambda: os.kill(os.getpid(), number)))
 
     assert e.value.exit_status == 128 + number

@@ -273,7 +273,7 @@ def test_a_mean_of_more_checkpoints_than_there_are_says_how_many_there_are(train
     trained("a", *THREE)
 
     with pytest.raises(
-        RunError, match=r"^average: .*/a has 3 checkpoints up to step 15, and 4 are.*train\.keep_last"
+        RunError, match=r"^average: .*/a has 3 checkpoints up to step 15, but 4 are.*train\.keep_last"
     ):
         load("a", average=4)
     with pytest.raises(RunError, match=r"has 1 checkpoint up to step 5, and 2 are"):

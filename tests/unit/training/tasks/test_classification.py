@@ -85,7 +85,7 @@ def test_a_sample_is_of_texts_from_everywhere_with_guess_and_truth(trained: Trai
         guess, percent, truth, text = re.fullmatch(r"(\w+) (\d+)% \((.*?)\): (.*)", line).groups()  # type: ignore[union-attr]
         [label] = {label for other, label in zip(texts.texts, texts.label_ids, strict=True) if other == text}
         name = outcome.task.dataset.labels[label]  # type: ignore[attr-defined]
-        assert truth == ("right" if guess == name else f"is {name}")
+        assert truth == ("right" if guess == name else f"wrong: {name}")
         assert 33 <= int(percent) <= 100
     assert lines[0].endswith(texts.texts[0])
     assert lines[-1].endswith(texts.texts[-1])

@@ -74,7 +74,7 @@ def test_a_classifier_begins_with_all_of_the_masked_model_but_its_head(
     assert left_out
     for name, weight in own.items():
         assert torch.equal(weight, (fresh if name in new else theirs)[name])
-    assert listener.said.endswith("step 3; anew: classifier, pooler")
+    assert listener.said.endswith("step 3; new: classifier, pooler")
 
 
 @pytest.mark.parametrize("task", ["next_token", "translation", "masked", "classification"])
