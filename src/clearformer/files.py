@@ -253,7 +253,7 @@ def parse_json(text: str) -> Any:
         if _ESCAPED_SURROGATE.search(text):
             json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise ValueError("JSON, but it contains half a surrogate pair, which is not a character") from None
+        raise ValueError("JSON, but it contains half of a surrogate pair, which is not a character") from None
     except (ValueError, RecursionError):
         raise ValueError("not JSON") from None
     return document

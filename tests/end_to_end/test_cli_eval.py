@@ -107,7 +107,7 @@ def test_an_option_of_another_kind_is_refused(refuses: Says, says: Says, run: st
         return
     line = refuses(*command)
     assert line.startswith(f"clearformer: --{option}: ")
-    assert line.endswith(f"leave out --{option}")
+    assert line.endswith(f"; remove --{option}")
 
 
 def test_what_does_not_go_together(refuses: Says, four_runs: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_split_that_is_too_small_to_measure_is_one_line(
 def test_a_name_that_is_none_is_one_line(refuses: Says) -> None:
     for run in KEYS:
         assert "--data: " in (line := refuses("eval", run, "--data", ""))
-        assert "nothing is given" in line
+        assert "path: empty (is a shell variable unset?): give a value" in line
     assert "--data: " in refuses("eval", "pairs", "--data", "", "--data", "")
 
 

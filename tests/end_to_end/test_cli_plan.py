@@ -60,7 +60,7 @@ def test_the_lecture_s_model_for_a_person(run: Any) -> None:
     assert float(lines["peak"][0]) > float(lines["activations"][0])
     assert "an estimate" in out
     assert "40% of 312.0 TFLOP/s (a100 in bfloat16, datasheet)" in " ".join(out.split())
-    assert "takes 65" in err
+    assert "assumes 65" in err
 
 
 def test_json_is_all_that_is_on_standard_output(run: Any) -> None:

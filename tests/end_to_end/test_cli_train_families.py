@@ -135,7 +135,8 @@ def test_labelled_texts_are_classified_beside_a_baseline(trains: Trains, labelle
     assert re.match(r"  majority  accuracy \d+\.\d\d%", lines[5])
     guesses = lines[lines.index("") + 1 : lines.index("Next:") - 1]
     assert all(
-        re.fullmatch(r"(odd|even) \d+% \((right|is odd|is even)\): it is .*", guess) for guess in guesses
+        re.fullmatch(r"(odd|even) \d+% \((right|wrong: odd|wrong: even)\): it is .*", guess)
+        for guess in guesses
     )
     assert len(guesses) == 4
     assert [command.split()[0] for command in next_commands(lines)] == ["classify", "look", "eval", "train"]

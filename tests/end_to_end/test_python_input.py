@@ -198,8 +198,8 @@ def test_a_run_stays_itself_where_the_current_directory_changes(
         (lambda run: run.export(None), "^expected a path; got None$"),
         (lambda run: run.export(""), "^expected a path; got an empty string"),
         (lambda _: cf.from_hf(""), "^expected a path; got an empty string"),
-        (lambda _: cf.preset(5), "^a preset is given by its name; got 5; there are quick,"),  # type: ignore[arg-type]
-        (lambda _: cf.preset(["quick"]), "^a preset is given by its name; got"),  # type: ignore[arg-type]
+        (lambda _: cf.preset(5), "^expected the name of a preset; got 5; there are quick,"),  # type: ignore[arg-type]
+        (lambda _: cf.preset(["quick"]), "^expected the name of a preset; got"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_name_and_no_path_is_told(call: Any, line: str) -> None:
@@ -212,7 +212,7 @@ def test_a_run_is_opened_by_what_torch_and_python_have(tmp_path: Path) -> None:
     byte_run(step=3).save("a")
     assert cf.load("a", device=torch.device("cpu")).step == 3
     assert cf.load("a", checkpoint=3, device="cpu").step == 3
-    with pytest.raises(ConfigError, match=r"^device: 5 is no device; this machine has "):
+    with pytest.raises(ConfigError, match=r"^device: 5 is not a device; this machine has "):
         cf.load("a", device=5)  # type: ignore[arg-type]
     for average in ("a", 2.0):
         with pytest.raises(RunError, match=r"a whole number of checkpoints; got "):
@@ -243,7 +243,7 @@ def test_auto_goes_on_by_the_call_that_began_it(monkeypatch: pytest.MonkeyPatch)
     begun = call()
     assert call(resume=True).config == begun.config
     trained(run="other")
-    with pytest.raises(ConfigError, match="was begun by another preset"):
+    with pytest.raises(ConfigError, match="was started with another preset"):
         cf.train("auto", run="other", resume=True, quiet=True)
 
 
@@ -287,7 +287,7 @@ def test_loggers_may_come_from_a_generator() -> None:
         (5, "^loggers takes a list of loggers; got 5$"),
         (print, "^loggers takes a list of loggers; got <built-in function print>$"),
         (Kept(), "^loggers takes a list of loggers; got <"),
-        ([Kept], r"^loggers: Kept is a class: give a logger made of it, such as Kept\(\.\.\.\)$"),
+        ([Kept], r"^loggers: Kept is a class; pass an instance, such as Kept\(\.\.\.\)$"),
     ],
 )
 def test_what_is_no_list_of_loggers_is_told(loggers: Any, line: str, runs: Path) -> None:
@@ -319,9 +319,9 @@ def test_a_model_is_built_of_settings_by_their_names() -> None:
 @pytest.mark.parametrize(
     ("config", "line"),
     [
-        ("quick", r"got a preset's name: give cf\.preset\('quick'\), and the \.model of it$"),
-        (cf.preset("quick"), r"got the configuration of a run: give the \.model of it$"),
-        (5, "^a model is built of a ModelConfig or of settings by their names; got 5$"),
+        ("quick", r"got a preset name: pass cf\.preset\('quick'\)\.model$"),
+        (cf.preset("quick"), r"got a run's configuration: pass its \.model$"),
+        (5, "^a model is built from a ModelConfig or settings by name; got 5$"),
         ({3: 4}, "^a setting's name is text; got 3$"),
         ({"d_modell": 4}, "did you mean 'd_model'"),
     ],
@@ -345,7 +345,7 @@ def test_a_text_is_cut_as_a_configuration_says() -> None:
         (cf.ModelConfig(), r"^a tokenizer is a kind \(char, .*\) or its spec.*; got ModelConfig$"),
         (5, "^a tokenizer is a kind .*; got 5$"),
         (None, "^a tokenizer is a kind .*; got None$"),
-        ("dec", r"^'dec' is a run: give cf\.load\('dec'\), whose tokenizer cuts the text$"),
+        ("dec", r"^'dec' is a run: pass cf\.load\('dec'\) to use its tokenizer$"),
         ("nothing", r"^tokenizer\.kind is one of "),
     ],
 )

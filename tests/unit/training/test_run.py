@@ -276,7 +276,7 @@ def test_a_mean_of_more_checkpoints_than_there_are_says_how_many_there_are(train
         RunError, match=r"^average: .*/a has 3 checkpoints up to step 15, but 4 are.*train\.keep_last"
     ):
         load("a", average=4)
-    with pytest.raises(RunError, match=r"has 1 checkpoint up to step 5, and 2 are"):
+    with pytest.raises(RunError, match=r"has 1 checkpoint up to step 5, but 2 are"):
         load("a", "5", average=2)
     with pytest.raises(RunError, match=r"at least 1 checkpoint; got 0"):
         load("a", average=0)
