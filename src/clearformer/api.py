@@ -124,7 +124,7 @@ def train(
             result = train_run(start, LoggingReporter(reporter, chosen))
         except Interrupted as interrupted:
             way_on = f"cf.train(run={name_of(start.folder)!r}, resume=True)"
-            raise Interrupted(f"{interrupted}; go on by: {way_on}", interrupted.signal_number) from None
+            raise Interrupted(f"{interrupted}; resume with: {way_on}", interrupted.signal_number) from None
     trained_config = start.folder.read_config()  # every setting is decided there
     return Run(
         result.model.eval(),
@@ -146,7 +146,7 @@ def _new(run: str | None, config: Config, settings: Mapping[str, Any]) -> RunSta
 
 def _resumed(run: str | None, config: Config, settings: Mapping[str, Any]) -> RunStart:
     if run is None:
-        raise RunError("resume=True: say which run by run=NAME")
+        raise RunError("resume=True: name the run with run=NAME")
     folder = find_run(run)
     name, layers = _begin_with(config)
     resumed = resumed_settings(folder, name, [*layers, dict(settings)])
@@ -154,7 +154,7 @@ def _resumed(run: str | None, config: Config, settings: Mapping[str, Any]) -> Ru
 
 
 def _new_folder(run: str) -> RunFolder:
-    return new_run(run, "run", "go on with it by resume=True, choose another name, or delete the folder")
+    return new_run(run, "run", "resume it with resume=True, choose another name, or delete the folder")
 
 
 # --- configurations ---------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def _begin_with(config: Config) -> tuple[str | None, list[dict[str, Any]]]:
     if isinstance(config, str | PathLike):
         return None, [read_toml(user_path(Path(config)))]
     raise ConfigError(
-        f"a configuration is a preset's name, a TOML file, a RunConfig or settings by their names; got {shown(config)}"
+        f"a configuration is a preset name, a TOML file, a RunConfig or settings by name; got {shown(config)}"
     )
 
 
@@ -243,17 +243,17 @@ def build(config: ModelConfig | Mapping[str, Any]) -> Transformer:
         raise ConfigError(_no_model(config))
     if config.vocab_size is None:
         raise ConfigError(
-            "vocab_size is missing: a model by itself needs it, such as ModelConfig(vocab_size=256)"
+            "vocab_size is missing: a model without a run needs it, such as ModelConfig(vocab_size=256)"
         )
     return build_model(config)
 
 
 def _no_model(config: Any) -> str:
-    wanted = "a model is built of a ModelConfig or of settings by their names"
+    wanted = "a model is built from a ModelConfig or settings by name"
     if isinstance(config, RunConfig):
-        return f"{wanted}; got the configuration of a run: give the .model of it"
+        return f"{wanted}; got a run's configuration: pass its .model"
     if isinstance(config, str) and config in PRESETS:
-        return f"{wanted}; got a preset's name: give cf.preset({config!r}), and the .model of it"
+        return f"{wanted}; got a preset name: pass cf.preset({config!r}).model"
     return f"{wanted}; got {shown(config)}"
 
 
@@ -342,15 +342,13 @@ def tokenize(
 def _tokenizer(tokenizer: Any, settings: Mapping[str, Any], text: str | Sequence[int]) -> Tokenizer:
     if isinstance(tokenizer, Run | Tokenizer):
         if settings:
-            raise ConfigError(
-                f"{next(iter(settings))}: only a kind of tokenizer takes settings; leave it out"
-            )
+            raise ConfigError(f"{next(iter(settings))}: only a tokenizer kind takes settings; remove it")
         return tokenizer.tokenizer if isinstance(tokenizer, Run) else tokenizer
     if isinstance(tokenizer, PathLike) or (isinstance(tokenizer, str) and tokenizer.endswith(".json")):
         return load_tokenizer(user_path(Path(tokenizer)))
     spec = _tokenizer_spec(tokenizer, settings)
     if not isinstance(text, str):
-        raise UserError("ids are tokens already; give the run or the tokenizer that they are of")
+        raise UserError("ids are already tokens; pass the run or tokenizer they belong to")
     return spec.train([text])
 
 
@@ -367,7 +365,5 @@ def _tokenizer_spec(tokenizer: Any, settings: Mapping[str, Any]) -> Any:
             f"{type(tokenizer).__name__ if isinstance(tokenizer, Spec) else shown(tokenizer)}"
         )
     if tokenizer not in kinds and is_run(tokenizer):
-        raise ConfigError(
-            f"{shown(tokenizer)} is a run: give cf.load({tokenizer!r}), whose tokenizer cuts the text"
-        )
+        raise ConfigError(f"{shown(tokenizer)} is a run: pass cf.load({tokenizer!r}) to use its tokenizer")
     return resolve(RunConfig, {"tokenizer": {"kind": tokenizer, **settings}}).tokenizer

@@ -28,14 +28,14 @@ from clearformer.errors import ConfigError, SettingError, did_you_mean, shortene
 
 NONE = "none"  # TOML has no null: an absent value is written as this word where the field allows it
 PARTS = "clearformer.parts"  # the entry points where an installed package names the modules of its kinds
-OWN_KIND = "; a kind of your own is brought by --import FILE.py, in Python by importing it"
+OWN_KIND = "; load your own kinds with --import FILE.py, or by importing them in Python"
 LARGEST_FILE = 2**20  # bytes of settings; a run's are a few thousand
 LARGEST_WHOLE = 2**63 - 1  # the largest integer of torch and NumPy
 
 PROBLEMS = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
-    "dict_type": "settings by their names",
+    "dict_type": "settings by name",
     "finite_number": "a finite number",
     "float_parsing": "a number",
     "float_type": "a number",
@@ -43,7 +43,7 @@ PROBLEMS = {
     "greater_than_equal": "a number of {ge} or more",
     "int_from_float": "a whole number",
     "int_parsing": "a whole number",
-    "int_parsing_size": "a whole number of fewer digits",
+    "int_parsing_size": "a whole number with fewer digits",
     "int_type": "a whole number",
     "less_than": "a number below {lt}",
     "less_than_equal": "a number of at most {le}",
@@ -51,7 +51,7 @@ PROBLEMS = {
     "literal_error": "{expected}",
     "path_type": "a path",
     "string_pattern_mismatch": "text that matches {pattern}",
-    "string_type": "text (a number or a date that is meant as text stands in quotes: '\"2024\"')",
+    "string_type": "text (quote a number or date that is meant as text: '\"2024\"')",
     "string_unicode": "text in UTF-8",
     "too_long": "at most {max_length} values",
     "too_short": "at least {min_length} values",
@@ -63,19 +63,17 @@ PROBLEMS = {
 
 def _not_empty(value: str) -> str:
     if not value:
-        raise ValueError(
-            "nothing is given (is a variable of the shell unset?): give a value, or leave the setting out"
-        )
+        raise ValueError("empty (is a shell variable unset?): give a value or remove the setting")
     return value
 
 
 def _of_a_file(value: str) -> str:
     if "\0" in value:
-        raise ValueError(f"{value!r} has a NUL character in it, which no name of a file has")
+        raise ValueError(f"{value!r} has a NUL character, which no file name can have")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{value!a} is no name in UTF-8, which settings are kept in: rename it") from None
+        raise ValueError(f"{value!a} is not a UTF-8 name, as settings files need: rename it") from None
     return value
 
 
@@ -94,9 +92,7 @@ class _SpecType(type(BaseModel)):
             if unnamed:
                 example = next((name for name in cls.model_fields if name != "kind"), None)
                 hint = f", such as {cls.__name__}({example}=...)" if example else ""
-                raise ConfigError(
-                    f"{cls.__name__} takes settings by their names{hint}; got {shown(unnamed[0])}"
-                )
+                raise ConfigError(f"{cls.__name__} takes settings by name{hint}; got {shown(unnamed[0])}")
             try:
                 return super().__call__(**merge(cls, {}, nested(settings)))
             except ValidationError as error:
@@ -246,13 +242,13 @@ def _merge_field(field: FieldInfo, old: Any, new: Any, path: str) -> Any:
         if not isinstance(new, Mapping):
             example = next(iter(field.annotation.model_fields))
             raise ConfigError(
-                f"{path} is a section, not a value: set a key of it, such as {path}.{example}=..."
+                f"{path} is a section, not a value: set one of its keys, such as {path}.{example}=..."
             )
         return merge(field.annotation, _settings(field.default if old is None else old), new, path + ".")
     if isinstance(new, str) and new == NONE and _allows(type(None), field.annotation):
         return None
     if isinstance(new, bool) and not _allows(bool, field.annotation):  # pydantic would read true as 1
-        raise ConfigError(f"{path} takes a value and is no switch; got {str(new).lower()}")
+        raise ConfigError(f"{path} takes a value and is not a switch; got {str(new).lower()}")
     return new
 
 
@@ -289,7 +285,7 @@ def load_installed_parts() -> bool:
             entry_point.load()
         except Exception as error:
             raise ConfigError(
-                f"the parts {entry_point.value!r} of an installed package cannot be imported: {type(error).__name__}: "
+                f"the plugin {entry_point.value!r} of an installed package cannot be imported: {type(error).__name__}: "
                 f"{shown(str(error))}"
             ) from error
     return bool(entry_points)
@@ -344,9 +340,7 @@ def _section(key: str, name: str, value: Any) -> Mapping[str, Any]:
     if isinstance(value, str):
         return {"kind": value}
     if not isinstance(value, Mapping):
-        raise ConfigError(
-            f"{name} is given as {shown(value)}, of which {key} cannot be set: leave one of them out"
-        )
+        raise ConfigError(f"{name} is set to {shown(value)}, so {key} cannot be set: remove one of the two")
     return value
 
 
@@ -380,7 +374,9 @@ def parse_override(text: str) -> dict[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
-        raise ConfigError(f"{shortened(text)!r} is no setting: write it as key=value, such as train.lr=3e-4")
+        raise ConfigError(
+            f"{shortened(text)!r} is not a setting: write it as key=value, such as train.lr=3e-4"
+        )
     first, *rest = key.split(".")
     parsed = _parse_value(first, value)
     for part in reversed(rest):
@@ -393,7 +389,7 @@ def _parse_value(key: str, value: str) -> Any:
         # The brackets make a comment or a second value invalid TOML, so that the whole stays one string.
         document = tomllib.loads(f"value = [{value} ,]")
     except RecursionError:
-        raise ConfigError(f"{shortened(key)}: the brackets of its value are nested too deep") from None
+        raise ConfigError(f"{shortened(key)}: the brackets of its value are nested too deeply") from None
     except ValueError:  # not TOML, or a number with too many digits
         return value
     return document["value"][0] if len(document) == len(document["value"]) == 1 else value
@@ -409,7 +405,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
-            raise ConfigError(f"{path}: no file of settings: it is larger than 1 MiB")
+            raise ConfigError(f"{path}: not a settings file: it is larger than 1 MiB")
         return tomllib.loads(content.decode())
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
@@ -420,7 +416,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not a UTF-8 text file") from None
     except RecursionError:
-        raise ConfigError(f"{path}: not valid TOML: brackets or tables are nested too deep") from None
+        raise ConfigError(f"{path}: not valid TOML: brackets or tables are nested too deeply") from None
     except ValueError as error:  # TOMLDecodeError, or a number with too many digits
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
 
@@ -475,7 +471,7 @@ def short_problem(*problems: Mapping[str, Any]) -> str:
         return "is missing"
     texts = [PROBLEMS.get(each["type"]) for each in problems]
     if None in texts:
-        return f"is not as it should be ({first['msg']}); got {shown(first['input'])}"
+        return f"is invalid ({first['msg']}); got {shown(first['input'])}"
     wanted = [str(text).format(**_bounds(each)) for text, each in zip(texts, problems, strict=True)]
     return f"takes {' or '.join(dict.fromkeys(wanted))}; got {shown(first['input'])}{_nearest_word(problems)}"
 

@@ -51,7 +51,7 @@ def resolve_device(name: str | torch.device, key: str = "train.device") -> torch
     available = devices_here()
     name = str(name) if isinstance(name, torch.device) else name
     if not isinstance(name, str):
-        raise ConfigError(f"{key}: {shown(name)} is no device; this machine has {', '.join(available)}")
+        raise ConfigError(f"{key}: {shown(name)} is not a device; this machine has {', '.join(available)}")
     device = name.strip().lower()
     if device == "auto":
         device = available[0]
@@ -63,7 +63,7 @@ def resolve_device(name: str | torch.device, key: str = "train.device") -> torch
     if re.fullmatch(DEVICE_NAME, device):
         raise ConfigError(f"{key}: this machine has no {name}; it has {', '.join(available)}")
     raise ConfigError(
-        f"{key}: {name!r} is no device (this machine has {', '.join(available)}){device_hint(device)}"
+        f"{key}: {name!r} is not a device (this machine has {', '.join(available)}){device_hint(device)}"
     )
 
 
@@ -87,7 +87,7 @@ def resolve_dtype(name: str, device: torch.device) -> str:
     if name != "auto":
         if name == "bfloat16" and lacks_bfloat16(device):
             logger.warning(
-                "train.dtype=bfloat16: this processor has no units for it, and products take far longer than in float32"
+                "train.dtype=bfloat16: this processor lacks native support; products are far slower than in float32"
             )
         return name
     if device.type == "cuda":
@@ -98,7 +98,7 @@ def resolve_dtype(name: str, device: torch.device) -> str:
         return chosen
     gain = bfloat16_gain(device)
     chosen = "bfloat16" if gain.is_certain and gain.ratio >= BFLOAT16_MUST_GAIN else "float32"
-    logger.info("%s: %s", gain, chosen)
+    logger.info("%s: using %s", gain, chosen)
     return chosen
 
 
@@ -122,13 +122,11 @@ class Gain:
         return (self.ratio >= BFLOAT16_MUST_GAIN) == (self.ratio_of_medians >= BFLOAT16_MUST_GAIN)
 
     def __str__(self) -> str:
-        text = f"matrix products in bfloat16 run about {self.ratio:.2g} times as fast as in float32 here"
+        text = f"bfloat16 matrix products are about {self.ratio:.2g} times as fast as float32 here"
         if not self.is_certain:
-            text += f", or {self.ratio_of_medians:.2g} times: the machine is too busy to tell"
+            text += f", or {self.ratio_of_medians:.2g} times; the machine is too busy to tell"
         elif self.spread > STEADY_SPREAD:
-            text += (
-                f" (the machine was busy: the times of one product differed by a factor of {self.spread:.2g})"
-            )
+            text += f" (busy machine: timings varied by a factor of {self.spread:.2g})"
         return text
 
 
@@ -172,10 +170,10 @@ def resolve_compile(setting: str | bool, device: torch.device, pays: Callable[[]
     """
     compiler = _compiler_at_hand(device)
     if setting is True and not compiler:
-        missing = "C++ compiler here (g++ or clang++); install one"
+        missing = "C++ compiler (g++ or clang++); install one"
         if device.type == "cuda":
-            missing = "Triton here, which compiles for this GPU; install it"
-        raise ConfigError(f"train.compile: there is no {missing}, or set false")
+            missing = "Triton, the compiler for this GPU; install it"
+        raise ConfigError(f"train.compile: found no {missing} or set false")
     if setting != "auto":
         return bool(setting)
     if not compiler or device.type == "mps":
@@ -183,7 +181,7 @@ def resolve_compile(setting: str | bool, device: torch.device, pays: Callable[[]
         return False
     if pays():
         return True
-    logger.info("not compiling: the run is too short to gain by it")
+    logger.info("not compiling: the run is too short to benefit")
     return False
 
 

@@ -109,7 +109,7 @@ def shown(value: object) -> str:
     try:
         return shortened(repr(value))
     except ValueError:  # Python refuses to print so many digits
-        return "a number of thousands of digits"
+        return "a number with thousands of digits"
 
 
 def shortened(text: str, most: int = 80) -> str:

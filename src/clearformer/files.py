@@ -26,9 +26,9 @@ def user_path(name: str | os.PathLike[str]) -> Path:
         UserError: it is not a path, or empty.
     """
     if not isinstance(name, str | os.PathLike):
-        raise UserError(f"a path is wanted; got {shown(name)}")
+        raise UserError(f"expected a path; got {shown(name)}")
     if not os.fspath(name):
-        raise UserError("a path is wanted, and nothing is given (is a variable of the shell unset?)")
+        raise UserError("expected a path; got an empty string (is a shell variable unset?)")
     return Path(os.path.expanduser(name))  # noqa: PTH111 (pathlib's raises where there is no such home)
 
 
@@ -176,7 +176,7 @@ def _move_contents(source: Path, target: Path, last: str) -> None:
 
 def _taken(place: Path) -> DiskError:
     return DiskError(
-        f"{place}: something was written there in the meantime, and stays; choose another folder"
+        f"{place}: something else was written there meanwhile and was kept; choose another folder"
     )
 
 
@@ -253,7 +253,7 @@ def parse_json(text: str) -> Any:
         if _ESCAPED_SURROGATE.search(text):
             json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise ValueError("JSON, but with half of a surrogate pair in it, which is no character") from None
+        raise ValueError("JSON, but it contains half of a surrogate pair, which is not a character") from None
     except (ValueError, RecursionError):
         raise ValueError("not JSON") from None
     return document

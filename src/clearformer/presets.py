@@ -37,7 +37,7 @@ SOURCES = ("name", "path", *TWO_FILES)  # keys of section `data`, one of which s
 
 
 def quick() -> RunConfig:
-    """A modern small decoder that is good within a minute on two CPU cores."""
+    """A small modern decoder that trains well within a minute on two CPU cores."""
     return RunConfig(
         model=ModelConfig(
             d_model=192,
@@ -135,7 +135,7 @@ def _nanogpt(model: ModelConfig, batch_size: int, max_steps: int) -> RunConfig:
 
 
 def gpt2() -> RunConfig:
-    """GPT-2 with 124M parameters (Radford et al. 2019), in its own vocabulary."""
+    """GPT-2 with 124M parameters (Radford et al. 2019), with its own vocabulary."""
     return RunConfig(
         model=ModelConfig(
             d_model=768,
@@ -159,7 +159,7 @@ def gpt2() -> RunConfig:
 
 
 def translate() -> RunConfig:
-    """A small encoder-decoder for pairs of sentences; dates and numbers, French to English, within two minutes."""
+    """A small encoder-decoder for sentence pairs; learns French to English dates and numbers within two minutes."""
     return RunConfig(
         model=ModelConfig(
             family="encoder-decoder",
@@ -189,7 +189,7 @@ def translate() -> RunConfig:
 
 
 def multi30k() -> RunConfig:
-    """Image captions, English to German, by an encoder-decoder of 2.6M parameters (4 + 4 layers, d = 128)."""
+    """English to German image captions: an encoder-decoder with 2.6M parameters (4 + 4 layers, d = 128)."""
     small = translate()
     return small.replace(
         model=small.model.replace(
@@ -215,7 +215,7 @@ def multi30k() -> RunConfig:
 
 
 def transformer_base() -> RunConfig:
-    """The original: 6 + 6 layers, d = 512, 8 heads, post-norm, one vocabulary of 37,000 (Vaswani et al. 2017)."""
+    """The Transformer of Vaswani et al. (2017): 6 + 6 layers, d = 512, 8 heads, post-norm, one vocabulary of 37,000."""
     return RunConfig(
         model=ModelConfig(
             family="encoder-decoder",
@@ -250,7 +250,7 @@ def transformer_base() -> RunConfig:
 
 
 def masked() -> RunConfig:
-    """A small BERT, pre-trained by filling in masked tokens: a start for `classify` (Devlin et al. 2019)."""
+    """A small BERT, pre-trained by filling in masked tokens; fine-tune it with `classify` (Devlin et al. 2019)."""
     return RunConfig(
         model=_bert(),
         tokenizer=WordPieceTokenizerSpec(vocab_size=8000),
@@ -267,7 +267,7 @@ def masked() -> RunConfig:
 
 
 def classify() -> RunConfig:
-    """The same encoder, trained to predict a text's class; by default the language of a name."""
+    """The encoder of `masked` as a text classifier; by default it predicts the language of a name."""
     return RunConfig(
         model=_bert(),
         data=LabelledData(),
@@ -329,7 +329,7 @@ def preset(name: str) -> RunConfig:
         ConfigError: there is no such preset; the message names the nearest.
     """
     if not isinstance(name, str):
-        raise ConfigError(f"a preset is given by its name; got {shown(name)}; there are {', '.join(PRESETS)}")
+        raise ConfigError(f"expected the name of a preset; got {shown(name)}; there are {', '.join(PRESETS)}")
     if name not in PRESETS:
         hint = did_you_mean(name, PRESETS)
         raise ConfigError(
@@ -376,7 +376,7 @@ def _form_of_data(layers: list[dict[str, Any]]) -> str:
         known = [name for names in BUILT_IN_BY_KIND.values() for name in names]
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
         raise ConfigError(
-            f"data.name={shortened(name)}: no such built-in{hint} (a file of yours: data.path=FILE)"
+            f"data.name={shortened(name)}: no such built-in data{hint} (for your own file: data.path=FILE)"
         )
     path = data.get("path")
     is_table = isinstance(path, str) and path.lower().removesuffix(".gz").endswith(".tsv")
@@ -444,9 +444,7 @@ def resumed_settings(folder: RunFolder, name: str | None, given: list[dict[str, 
     """
     begun = folder.read_config()
     if name == "auto" and preset_of(folder) != "auto":
-        raise ConfigError(
-            f"auto: {folder.path} was begun by another preset; leave it out to go on with the run"
-        )
+        raise ConfigError(f"auto: {folder.path} was started with another preset; omit it to resume the run")
     if name is not None and name != "auto":
         wanted = resolve_settings(name, given)
     else:

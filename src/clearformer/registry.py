@@ -173,7 +173,7 @@ def import_parts(file: str | Path) -> None:
         return
     spec = importlib.util.spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:
-        raise ConfigError(f"--import: {file} is no Python file")
+        raise ConfigError(f"--import: {file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # annotations are looked up there
     try:
@@ -182,9 +182,7 @@ def import_parts(file: str | Path) -> None:
         sys.modules.pop(name)
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(
-            f"--import: {file} ends with an error: {type(error).__name__}: {shown(str(error))}"
-        ) from error
+        raise ConfigError(f"--import: {file} failed: {type(error).__name__}: {shown(str(error))}") from error
 
 
 def imported_files() -> list[Path]:
@@ -204,20 +202,20 @@ def _check_makes_texts(documents: Any) -> None:
     """Raise ConfigError unless this is a named function without required arguments."""
     name = getattr(documents, "__name__", None)
     if not callable(documents) or name is None:
-        raise ConfigError(f"a text is registered by a function that yields documents; got {shown(documents)}")
+        raise ConfigError(f"a text is registered as a function that yields documents; got {shown(documents)}")
     if not NAME.fullmatch(name):
         raise ConfigError(f"{shown(name)} cannot be a text's name (data.name): write a function, def NAME()")
     try:
         inspect.signature(documents).bind()
     except TypeError as error:
-        raise ConfigError(f"the text {name}: its function is called without arguments: {error}") from None
+        raise ConfigError(f"the text {name}: its function must take no arguments: {error}") from None
 
 
 def _add_text(documents: Any) -> Any:
     _check_makes_texts(documents)
     name = documents.__name__
     if name in BUILT_IN and name not in _OWN_TEXTS:
-        raise ConfigError(f"the text {name} is there already; give the function another name")
+        raise ConfigError(f"the text {name} already exists; rename the function")
     about = (documents.__doc__ or name).strip().partition("\n")[0]
     source = GeneratedSource(name, about, documents)
     _OWN_TEXTS.add(name)
@@ -230,7 +228,7 @@ def _add_text(documents: Any) -> Any:
 
 def _add_objective(task: Any) -> None:
     if not (isinstance(task, type) and issubclass(task, Task)):
-        raise ConfigError(f"an objective is registered by its task (a clearformer Task); got {shown(task)}")
+        raise ConfigError(f"an objective is registered as a task (a clearformer Task); got {shown(task)}")
     _add_kind("objective", task.objective_type)
     TASKS[task.objective_type] = task
 
@@ -243,7 +241,7 @@ def _add_data(spec_type: Any) -> None:
     if isinstance(spec_type, type) and issubclass(spec_type, DataSpec) and not _makes_data(spec_type):
         names = " or ".join(f"{base.__name__} with {base.made_by}()" for base in KINDS.values())
         raise ConfigError(
-            f"{spec_type.__name__}: a kind of data is a subclass of {names} (clearformer.registry)"
+            f"{spec_type.__name__}: a kind of data must be a subclass of {names} (clearformer.registry)"
         )
     _add_kind("data", spec_type)
     OWN_KINDS[spec_type.model_fields["kind"].default] = spec_type
@@ -259,7 +257,7 @@ def _add_tokenizer(spec_type: Any) -> None:
     own = getattr(spec_type, "tokenizer_type", None)
     if own is not None and not (isinstance(own, type) and issubclass(own, VocabularyTokenizer)):
         raise ConfigError(
-            f"{spec_type.__name__}: tokenizer_type is a subclass of clearformer.registry.VocabularyTokenizer; "
+            f"{spec_type.__name__}: tokenizer_type must be a subclass of clearformer.registry.VocabularyTokenizer; "
             f"got {shown(own)}"
         )
     _add_kind("tokenizer", spec_type)
@@ -290,20 +288,20 @@ def _field(slot: str) -> Any:
 def _add_kind(slot: str, spec_type: Any) -> None:
     if not (isinstance(spec_type, type) and issubclass(spec_type, Spec)):
         raise ConfigError(
-            f"a kind of {slot} is a class of settings (a clearformer Spec); got {shown(spec_type)}"
+            f"a kind of {slot} must be a settings class (a clearformer Spec); got {shown(spec_type)}"
         )
     kind = spec_type.model_fields["kind"].default if "kind" in spec_type.model_fields else None
     if not isinstance(kind, str):
         raise ConfigError(
-            f'{spec_type.__name__} has no kind: write kind: Literal["NAME"] = "NAME" among its settings'
+            f'{spec_type.__name__} has no kind: add kind: Literal["NAME"] = "NAME" to its settings'
         )
     if not NAME.fullmatch(kind):
         raise ConfigError(
-            f"{spec_type.__name__}: {shown(kind)} cannot be a kind's name: letters, digits, - and _ alone"
+            f"{spec_type.__name__}: {shown(kind)} cannot name a kind: use only letters, digits, - and _"
         )
     known = slot_variants(_field(slot))
     if kind in known and _place_of(known[kind]) != _place_of(spec_type):  # a notebook cell may run again
-        raise ConfigError(f"{kind} is a kind of {slot} already ({known[kind].__name__}); choose another name")
+        raise ConfigError(f"{kind} is already a kind of {slot} ({known[kind].__name__}); choose another name")
     _check_methods(slot, spec_type)
     _set_kinds(slot, [*(spec for name, spec in known.items() if name != kind), spec_type])
 
@@ -313,7 +311,7 @@ def _check_methods(slot: str, spec_type: type[Spec]) -> None:
     base = BASES.get(slot, Spec)
     if not issubclass(spec_type, base):
         raise ConfigError(
-            f"{spec_type.__name__}: a kind of {slot} is a subclass of clearformer.registry.{base.__name__}"
+            f"{spec_type.__name__}: a kind of {slot} must be a subclass of clearformer.registry.{base.__name__}"
         )
     abstract = getattr(spec_type, "__abstractmethods__", frozenset())
     absent = sorted(abstract) or [
@@ -322,7 +320,7 @@ def _check_methods(slot: str, spec_type: type[Spec]) -> None:
     if absent:
         raise ConfigError(
             f"{spec_type.__name__} has no {' and no '.join(absent)}: a kind of {slot} needs it; "
-            f"see the kinds of the package"
+            f"see the built-in kinds"
         )
     for name, arguments in METHODS[slot].items():
         signature = inspect.signature(getattr(spec_type, name))

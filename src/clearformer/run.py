@@ -157,7 +157,7 @@ class Run:
             RunError: it is kept in none.
         """
         if self._folder is None:
-            raise RunError("this run is kept in no folder; run.save(NAME) makes one")
+            raise RunError("this run has no folder; save it with run.save(NAME)")
         return self._folder
 
     @property
@@ -172,7 +172,7 @@ class Run:
         if dtype == torch.float32 or not lacks_bfloat16(next(self.model.parameters()).device):
             return dtype
         logger.info(
-            "matrix products in float32: this processor has no units for bfloat16, the training's type"
+            "matrix products in float32: this processor has no native support for bfloat16, the type used in training"
         )
         return torch.float32
 
@@ -227,23 +227,21 @@ class Run:
 def check_fit(model: Any, tokenizer: Any) -> None:
     """Raise UserError where the two are not a model and a tokeniser that fits it."""
     if not isinstance(model, Transformer):
-        raise UserError(f"a run's model is made by clearformer.build(...); got {type(model).__name__}")
+        raise UserError(f"a run's model must come from clearformer.build(...); got {type(model).__name__}")
     if not isinstance(tokenizer, Tokenizer):
-        raise UserError(f"a run's tokenizer is one of clearformer's; got {type(tokenizer).__name__}")
+        raise UserError(f"a run's tokenizer must be one of clearformer's; got {type(tokenizer).__name__}")
     n_known = model.embed.num_embeddings
     if tokenizer.vocab_size > n_known:
         raise UserError(
-            f"the tokenizer has {tokenizer.vocab_size:,} tokens and the model knows {n_known:,} "
-            "(vocab_size): they do not belong together"
+            f"the tokenizer has {tokenizer.vocab_size:,} tokens, but the model has {n_known:,} "
+            "(vocab_size): they do not match"
         )
 
 
 def check_place(folder: Any, step: Any) -> None:
     """Raise UserError where a run's folder or step is of another type, or the step is negative."""
     if folder is not None and not isinstance(folder, RunFolder):
-        raise UserError(
-            f"folder: a run's RunFolder is wanted (run.save(NAME) makes one); got {shown(folder)}"
-        )
+        raise UserError(f"folder: expected a RunFolder (run.save(NAME) makes one); got {shown(folder)}")
     if not isinstance(step, int) or isinstance(step, bool) or step < 0:
         raise UserError(f"step takes a whole number of 0 or more; got {shown(step)}")
 
@@ -252,16 +250,14 @@ def check_labels(labels: Any, model: Transformer, config: RunConfig | None) -> N
     """Raise UserError where labels cannot be the names of a model's classes."""
     n_classes = model.config.n_classes
     if config is not None:
-        raise UserError(
-            "labels: a config is given, which names the classes itself (data.labels); leave one out"
-        )
+        raise UserError("labels: the config already names the classes (data.labels); remove one of the two")
     if n_classes is None:
-        raise UserError("labels: the model has no classes (n_classes); leave them out")
+        raise UserError("labels: the model has no classes (n_classes); remove them")
     if not isinstance(labels, tuple | list) or not all(isinstance(label, str) for label in labels):
         raise UserError(f"labels takes the names of the classes; got {shown(labels)}")
     if len(labels) != n_classes:
         raise UserError(
-            f"labels: {count(len(labels), 'name')}, and the model has {n_classes} classes (n_classes)"
+            f"labels: {count(len(labels), 'name')}, but the model has {n_classes} classes (n_classes)"
         )
 
 
@@ -276,7 +272,7 @@ def fitted_config(config: Any, model: Transformer) -> RunConfig:
     for key, given, own in differences(config.model, model.config, "model."):
         if not (key in LEFT_OPEN and given == LEFT_OPEN[key]):
             raise UserError(
-                f"config.{key} is {as_written(given)}, and the model's is {as_written(own)}: give its own by "
+                f"config.{key} is {as_written(given)}, but the model's is {as_written(own)}: pass "
                 "config.replace(model=model.config)"
             )
     return config if config.model == model.config else config.replace(model=model.config)
@@ -289,7 +285,7 @@ def folder_for(name_or_path: str | Path) -> Path:
         RunError: the folder is in use or not empty, or this cannot be a run's name.
     """
     if not isinstance(name_or_path, str | PathLike):
-        raise RunError(f"a run is kept under a name or in a folder; got {shown(name_or_path)}")
+        raise RunError(f"a run is saved under a name or in a folder; got {shown(name_or_path)}")
     if isinstance(name_or_path, str) and "/" not in name_or_path and "\\" not in name_or_path:
         return new_run(name_or_path, "name", "choose another name, or delete it").path
     path = user_path(name_or_path)

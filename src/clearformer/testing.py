@@ -81,7 +81,7 @@ def slot_of(spec: Spec) -> str:
     for slot, (owner, name) in SLOTS.items():
         if type(spec) in slot_variants(owner.model_fields[name]).values():
             return slot
-    raise UserError(f"{type(spec).__name__} is in no slot: register it by @cf.register(SLOT)")
+    raise UserError(f"{type(spec).__name__} is not registered: use @cf.register(SLOT)")
 
 
 def model_config(slot: str, spec: Spec, settings: dict[str, Any]) -> ModelConfig:
@@ -97,9 +97,7 @@ def check_settings(slot: str, spec: Spec, model: ModelConfig) -> None:
     """Check that settings written to config.toml read back as the same settings."""
     whole = run_config(slot, spec, model, Path("text.txt"))
     again = resolve(RunConfig, tomllib.loads(to_toml(whole)))
-    assert again == whole, (
-        f"settings: what is written to config.toml of {spec} is read back as something else"
-    )
+    assert again == whole, f"settings: config.toml with {spec} reads back as something else"
 
 
 def check_resume(slot: str, spec: Spec, model: ModelConfig) -> None:
@@ -112,7 +110,7 @@ def check_resume(slot: str, spec: Spec, model: ModelConfig) -> None:
         shutil.rmtree(step_folder(run.checkpoints, N_STEPS))
         again = train(config, run, Reporter(), resume=True).model.state_dict()
     for name, weight in whole.items():
-        assert torch.equal(weight, again[name]), f"resume: {name} differs from that of a run never stopped"
+        assert torch.equal(weight, again[name]), f"resume: {name} differs from an uninterrupted run"
 
 
 def run_config(slot: str, spec: Spec, model: ModelConfig, text: Path) -> RunConfig:
@@ -165,7 +163,7 @@ def check_gradients(model: Decoder) -> None:
     assert (x.grad[:, PLACE + 1 :] == 0).all(), "causality: a gradient comes from a later token"
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            assert parameter.grad.isfinite().all(), f"gradients: that of {name} is not finite"
+            assert parameter.grad.isfinite().all(), f"gradients: the gradient of {name} is not finite"
 
 
 def check_cache(model: Decoder) -> None:
@@ -181,7 +179,7 @@ def check_cache(model: Decoder) -> None:
         model(tokens[:, :5], cache=cache)
         cache.select(rows)
         chosen = model(tokens[rows, 5:], cache=cache)
-    assert close(chosen, expected[rows, 5:]), "cache: selected rows do not go on as their own texts"
+    assert close(chosen, expected[rows, 5:]), "cache: selected rows do not continue as their own texts"
 
 
 def check_padding(model: Decoder) -> None:
@@ -192,7 +190,7 @@ def check_padding(model: Decoder) -> None:
         with torch.no_grad():
             logits = model(tokens, real)
             alone = [model(tokens[row][real[row]][None])[0] for row in range(B)]
-        assert logits.isfinite().all(), f"padding: on the {side} it makes numbers that are not finite"
+        assert logits.isfinite().all(), f"padding: on the {side} it makes the logits non-finite"
         for row in range(B):
             assert close(logits[row][real[row]], alone[row]), f"padding: on the {side} it changes the logits"
 
@@ -208,14 +206,14 @@ def check_pattern(model: Decoder) -> None:
         logits.sin().sum().backward()
         found.append([logits.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
     for fused, plain in zip(*found, strict=True):
-        assert close(plain, fused), "fused = plain: with the pattern looked at, logits or gradients differ"
+        assert close(plain, fused), "fused = plain: logits or gradients differ when the pattern is captured"
 
 
 def check_counts(model: Decoder) -> None:
     """Check the shapes of a model on the meta device, and the number of parameters if there is a formula."""
     shapes = {name: weight.shape for name, weight in build_on_meta(model.config).state_dict().items()}
     assert shapes == {name: weight.shape for name, weight in model.state_dict().items()}, (
-        "counts: built without memory, it has other shapes"
+        "counts: built without memory, its shapes differ"
     )
     try:
         by_formula = analytic_parameters(model.config)

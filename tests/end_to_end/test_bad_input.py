@@ -328,8 +328,8 @@ def test_what_int8_weights_cost_is_told_beside_the_text(
 
     told = capsys.readouterr()
     assert len(json.loads(told.out)["samples"][0]["tokens"]) == 3
-    words = r"int8 weights: \d\.\d MB in place of \d\.\d; held-out loss \d\.\d{4} nats a token, without \d\.\d{4} "
-    assert re.search(words + r"\(a sample of [\d,]+ tokens\)", told.err)
+    words = r"int8 weights: \d\.\d MB instead of \d\.\d; held-out loss \d\.\d{4} nats per token, without "
+    assert re.search(words + r"int8 \d\.\d{4} \(sample of [\d,]+ tokens\)", told.err)
     losses = load("a").int8_losses()
     assert losses.int8_loss == pytest.approx(losses.loss, rel=0.01)
     assert losses.in_words() in told.err

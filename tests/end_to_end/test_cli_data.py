@@ -241,7 +241,7 @@ def test_an_unset_variable_is_no_data(settings: tuple[str, ...], capsys: pytest.
     assert main(["data", "prepare", *settings]) == 2
     [line] = capsys.readouterr().err.splitlines()
     key = settings[-1].partition("=")[0].replace("target", "source")
-    assert line.startswith(f"clearformer: {key}: nothing is given")
+    assert line.startswith(f"clearformer: {key}: empty (is a shell variable unset?)")
 
 
 @pytest.mark.parametrize("kind", ["text", "pairs", "labelled"])

@@ -107,7 +107,7 @@ def test_an_option_of_another_kind_is_refused(refuses: Says, says: Says, run: st
         return
     line = refuses(*command)
     assert line.startswith(f"clearformer: --{option}: ")
-    assert line.endswith(f"leave out --{option}")
+    assert line.endswith(f"; remove --{option}")
 
 
 def test_what_does_not_go_together(refuses: Says, four_runs: Path) -> None:
@@ -146,7 +146,7 @@ def changed(four_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_changed_data_are_refused(refuses: Says, changed: Path, run: str, more: tuple[str, ...]) -> None:
     line = refuses("eval", run, *more)
     began_on = json.loads((changed / "runs" / run / "env.json").read_text())["text_sha256"]
-    assert f"data.path={changed / FILES[run]} had the SHA-256 {began_on[:12]} and now has " in line
+    assert f"data.path={changed / FILES[run]} had SHA-256 {began_on[:12]} and now has " in line
     assert "--data FILE" in line
     assert line.endswith("--changed-data)")
 
@@ -181,7 +181,7 @@ def test_other_data_are_measured_whatever_became_of_the_run_s_own(
 
 def test_a_baseline_that_cannot_learn_what_the_run_did_says_why(says: Says, changed: Path) -> None:
     out = says("eval", "pets", "--data", str(changed / "pets.tsv"))
-    assert "baseline  none, for it learns from the run's training texts: " in out
+    assert "baseline  none: it needs the run's training texts: " in out
     assert "the data have changed" in out
 
 
@@ -194,7 +194,7 @@ def test_a_run_whose_data_are_not_known_is_refused(refuses: Says, answers: Answe
     env = changed / "runs" / "text" / "env.json"
     env.write_text('{"text_sha256": ""}')  # as an import leaves it
     for more in ((), ("--changed-data",)):
-        assert "what it was trained on is not known" in refuses("eval", "text", *more)
+        assert "its training data are unknown" in refuses("eval", "text", *more)
     env.unlink()
     assert "env.json: missing or damaged" in refuses("eval", "text", "--changed-data")
     assert answers("eval", "text", "--data", str(changed / "text.txt"))["n_tokens"] > 0
@@ -212,7 +212,7 @@ def test_a_split_that_is_too_small_to_measure_is_one_line(
 def test_a_name_that_is_none_is_one_line(refuses: Says) -> None:
     for run in KEYS:
         assert "--data: " in (line := refuses("eval", run, "--data", ""))
-        assert "nothing is given" in line
+        assert "path: empty (is a shell variable unset?): give a value" in line
     assert "--data: " in refuses("eval", "pairs", "--data", "", "--data", "")
 
 
@@ -254,9 +254,9 @@ def test_a_text_of_unknown_characters_has_no_bits_per_character(
     assert [found[name] for name in ("n_chars", "n_bytes", "bits_per_char", "bits_per_byte")] == [None] * 4
     assert main(["eval", "unk", "--data", text, "--device", "cpu"]) == 0
     out = capsys.readouterr().out
-    assert "99 tokens, 25 of them (25.25%) for what the vocabulary lacks" in out
-    assert "bits per character  - (the tokens do not hold all of the text)" in out
-    assert "compare any two" not in out
+    assert "99 tokens, 25 of them (25.25%) not in the vocabulary" in out
+    assert "bits per character  - (the tokens do not encode the whole text)" in out
+    assert "comparable between any" not in out
 
 
 # --- pairs ------------------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_other_texts_with_gaps_however_short(answers: Answers, says: Says, tmp_p
     found = answers("eval", "gaps", "--data", str(path))
     assert 1 <= found["n_tokens"] <= 3
     assert found == answers("eval", "gaps", "--data", str(path))  # the same are masked every time
-    assert "never with those of a model that reads from left to right" in says("eval", "gaps")
+    assert "never with those of a left-to-right model" in says("eval", "gaps")
 
 
 # --- classes ----------------------------------------------------------------------------------------------
@@ -346,15 +346,13 @@ def test_texts_that_stand_in_training_too_are_left_out_on_request(
     assert found | {"n_left_out": 0, "split": alone["split"]} == alone
     assert (whole := answers("eval", "pets", "--data", mixed))["n"] == 5
     assert whole["n_left_out"] == 0
-    assert "without those that stand in training too (2):" in says(
-        "eval", "pets", "--data", mixed, "--unseen"
-    )
+    assert "without those also in training (2):" in says("eval", "pets", "--data", mixed, "--unseen")
     assert load("pets", device="cpu").evaluate(mixed, unseen=True)["n_left_out"] == 2
     assert (
         answers("eval", "pets", "--unseen")["n_left_out"] == 0
     )  # what is held out by its content is nowhere else
     line = refuses("eval", "pets", "--split", "train", "--unseen")
-    assert line.endswith("every text stands in training too: none is left to measure")
+    assert line.endswith("every text is also in training, so there is none to evaluate")
 
 
 def train_texts() -> list[str]:
@@ -386,7 +384,7 @@ def test_without_the_training_texts_there_is_no_baseline_and_it_says_why(
     monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
     path = labelled(tmp_path / "o.tsv", [("the dog", "dog")])
     assert answers("eval", "pets", "--data", str(path))["baseline"] is None
-    assert "baseline  none, for it learns from the run's training texts: data.path=" in says(
+    assert "baseline  none: it needs the run's training texts: data.path=" in says(
         "eval", "pets", "--data", str(path)
     )
 

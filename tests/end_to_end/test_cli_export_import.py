@@ -334,7 +334,7 @@ def test_a_name_that_no_run_may_have_is_refused(tmp_path: Path, name: str) -> No
     error = refusal("import", tmp_path / "nowhere", f"--run={name}")
     assert error.exit_status == 2
     assert "--run: " in str(error)
-    assert "is no name for a run" in str(error)
+    assert "is not a valid run name" in str(error)
 
 
 @pytest.mark.parametrize("folder", ["x" * 300, "~nobody-of-this-name/model", "loop"])

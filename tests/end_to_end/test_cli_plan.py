@@ -60,7 +60,7 @@ def test_the_lecture_s_model_for_a_person(run: Any) -> None:
     assert float(lines["peak"][0]) > float(lines["activations"][0])
     assert "Time (estimate)" in out
     assert "40% of 312.0 TFLOP/s (a100 in bfloat16, datasheet)" in " ".join(out.split())
-    assert "takes 65" in err
+    assert "assumes 65" in err
 
 
 def test_json_is_all_that_is_on_standard_output(run: Any) -> None:
@@ -125,7 +125,7 @@ def test_the_vocabulary_is_the_tokenizer_s(run: Any, settings: list[str], vocab_
         (["model.attention.n_heads=3", "model.d_model=32"], "n_heads"),
         (["data.name=[1]"], "data.name takes text"),
         (["data=5"], "data takes one of text, pairs, labelled; got 5"),
-        (["train.lr=" + "[" * 20_000], "nested too deep"),
+        (["train.lr=" + "[" * 20_000], "nested too deeply"),
         (["tokenizer.vocab_size=1000"], "tokenizer.kind=bpe, wordpiece or unigram has it"),
         (["model.d_model=" + "9" * 5000], "model.d_model takes a whole number"),
         (["model.d_model=1" + "0" * 30], "model.d_model takes a whole number below 2^63"),

@@ -135,7 +135,8 @@ def test_labelled_texts_are_classified_beside_a_baseline(trains: Trains, labelle
     assert re.match(r"  majority  accuracy \d+\.\d\d%", lines[5])
     guesses = lines[lines.index("") + 1 : lines.index("Next:") - 1]
     assert all(
-        re.fullmatch(r"(odd|even) \d+% \((right|is odd|is even)\): it is .*", guess) for guess in guesses
+        re.fullmatch(r"(odd|even) \d+% \((right|wrong: odd|wrong: even)\): it is .*", guess)
+        for guess in guesses
     )
     assert len(guesses) == 4
     assert [command.split()[0] for command in next_commands(lines)] == ["classify", "look", "eval", "train"]
@@ -169,11 +170,11 @@ def test_masked_tokens_are_filled_in(trains: Trains, tmp_path: Path) -> None:
     )
 
     assert re.match(
-        r"held-out text: \d+\.\d% of \d+ masked tokens were guessed right; .* perplexity", lines[1]
+        r"held-out text: \d+\.\d% of \d+ masked tokens predicted correctly; .* perplexity", lines[1]
     )
     assert (
         lines[lines.index("") + 1]
-        == "masked tokens are in brackets: [token] where the guess is right, [guess|token] where it is wrong"
+        == "masked tokens in brackets: [token] if predicted correctly, else [prediction|token]"
     )
     sample = lines[lines.index("") + 2]
     assert sample.startswith("[CLS] ")
@@ -198,7 +199,7 @@ def test_a_classifier_begins_with_a_masked_run(trains: Trains, labelled: str, tm
     _, told = trains("classify", "train.pretrained=m", labelled, "train.batch_size=8", "--run", "c")
 
     assert (
-        f"beginning with the weights of {Path('runs').resolve() / 'm'}, step 4; anew: classifier, pooler"
+        f"starting from the weights of {Path('runs').resolve() / 'm'}, step 4; new: classifier, pooler"
         in told
     )
     config = Path("runs/c/config.toml").read_text()

@@ -247,7 +247,7 @@ def test_references_of_another_number_are_refused_with_both(fails: Fails, file: 
         (["--early-stopping", "maybe"], "--early-stopping takes false, true, never; got 'maybe'"),
         (["--length-penalty-kind", "wu"], "--length-penalty-kind is one of hf, gnmt; got 'wu'"),
         (["--n-best", "6"], "--n-best: from 1 to the number of beams, 5; got 6"),
-        (["--average", "4"], "has 3 checkpoints up to step 3, and 4 are asked for"),
+        (["--average", "4"], "has 3 checkpoints up to step 3, but 4 are needed"),
         (["--dtype", "float8"], "--dtype takes float32 or bfloat16; got 'float8'"),
     ],
 )

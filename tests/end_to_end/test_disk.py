@@ -216,7 +216,7 @@ def test_a_full_and_a_read_only_disk_end_the_run_and_it_goes_on_afterwards(
     assert "step-00000012: cannot be written: " in one_line(Path("full.txt").read_text())
     assert "No space left" in Path("full.txt").read_text()
     assert "Read-only file system" in one_line(Path("read-only.txt").read_text())
-    assert "going on from step 8" in Path("room.txt").read_text()
+    assert "resuming from step 8" in Path("room.txt").read_text()
     assert same_end(Path("a"), Path("whole"))
 
 

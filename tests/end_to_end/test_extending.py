@@ -41,7 +41,7 @@ def test_the_page_runs_and_what_it_trained_opens_where_its_parts_are_brought(
     name = "quick-counting"
     alone = forks.run("generate", name)
     assert alone.returncode == 2
-    assert "got 'moving_average'; a kind of your own is brought by --import FILE.py" in alone.stderr
+    assert "got 'moving_average'; load your own kinds with --import FILE.py" in alone.stderr
     brought = forks.run("generate", name, "--import", "my_parts.py", "--prompt", "after")
     assert brought.returncode == 0, brought.stderr
     assert brought.stdout.startswith("after")

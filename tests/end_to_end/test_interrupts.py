@@ -114,7 +114,7 @@ def test_a_signal_ends_the_run_with_all_kept_and_names_the_way_on(
     assert "Traceback" not in log
     last_line = log.rstrip().splitlines()[-1]
     told = re.fullmatch(
-        r"clearformer: stopped at step (\d+); everything so far is kept in runs/a; to continue: "
+        r"clearformer: stopped at step (\d+); progress is saved in runs/a; to continue: "
         r"python -m clearformer (train --resume --run a)",
         last_line,
     )
@@ -126,7 +126,7 @@ def test_a_signal_ends_the_run_with_all_kept_and_names_the_way_on(
     answer = forks.run(*shlex.split(told[2]), f"train.max_steps={step + 2}")
 
     assert answer.returncode == 0, answer.stderr
-    assert f"going on from step {step}" in answer.stderr
+    assert f"resuming from step {step}" in answer.stderr
     assert [json.loads(line)["step"] for line in lines_of(arena)] == list(range(1, step + 3))
 
 
@@ -238,7 +238,7 @@ def test_a_run_under_way_is_trained_by_no_second_process_and_read_by_anyone(
             ]
             assert len(lines) == 1
             assert lines[0].startswith(f"clearformer: runs/a is in use: process {process.pid} on ")
-            assert "trains it since" in lines[0]
+            assert "has been training it since" in lines[0]
         assert main(["eval", "a", "--json", "--device", "cpu"]) == 0
         assert main(["generate", "a", "--prompt", "b", "--max-new-tokens", "2", "--device", "cpu"]) == 0
         process.kill()

@@ -139,7 +139,7 @@ def test_progress_is_told_on_standard_error(capfd: pytest.CaptureFixture[str]) -
 def test_a_second_run_gets_a_name_of_its_own_and_a_taken_one_is_refused() -> None:
     assert [trained().name, trained().name] == ["quick-my", "quick-my-2"]
     with pytest.raises(
-        RunError, match=r"^run: .*quick-my exists; go on with it by resume=True, choose another"
+        RunError, match=r"^run: .*quick-my exists; resume it with resume=True, choose another"
     ):
         trained(run="quick-my")
 
@@ -158,7 +158,7 @@ def test_a_run_goes_on_to_the_same_weights() -> None:
 
 
 def test_going_on_needs_a_name() -> None:
-    with pytest.raises(RunError, match=r"resume=True: say which run by run=NAME"):
+    with pytest.raises(RunError, match=r"resume=True: name the run with run=NAME"):
         cf.train(resume=True)
 
 
@@ -193,7 +193,7 @@ def test_specs_are_settings_too() -> None:
         ({"position": "sinusodal"}, "position.kind is one of none, sinusoidal, .*did you mean 'sinusoidal'"),
         ({"d_model": "wide"}, "^d_model takes a whole number; got 'wide'$"),
         ({"attention": {"n_heads": -1}}, "^attention.n_heads takes a number above 0|a number of 1 or more"),
-        ({"n_layers": True}, "n_layers takes a value and is no switch; got true"),
+        ({"n_layers": True}, "n_layers takes a value and is not a switch; got true"),
         ({"position": 3}, "position takes one of none, sinusoidal"),
     ],
 )
@@ -226,7 +226,7 @@ def test_a_configuration_may_be_a_file_settings_or_a_run_s() -> None:
     assert cf.plan(run.config, device="a100").parameters.total == run.n_parameters
     again = cf.train(run.config, run="b", seed=5, quiet=True)
     assert again.config == run.config.replace(seed=5)
-    with pytest.raises(ConfigError, match="a configuration is a preset's name, a TOML file"):
+    with pytest.raises(ConfigError, match="a configuration is a preset name, a TOML file"):
         cf.train(3)  # type: ignore[arg-type]
 
 
@@ -270,7 +270,7 @@ def test_a_text_is_cut_into_tokens(tmp_path: Path) -> None:
     [
         (("ab", "bpee"), ConfigError, r"tokenizer\.kind is one of .*did you mean 'bpe'"),
         (("ab", "no.json"), TokenizerError, "no.json"),
-        (([97], "byte"), UserError, "ids are tokens already"),
+        (([97], "byte"), UserError, "ids are already tokens"),
         ((3.5, "byte"), UserError, "a text must be a string or token ids; got 3.5"),
     ],
 )
@@ -314,7 +314,7 @@ def test_a_model_of_one_s_own_loop_is_a_run(tmp_path: Path) -> None:
 
     [sample] = run.generate("ab", max_new_tokens=4, temperature=0)
     assert run.config.model == model.config
-    with pytest.raises(RunError, match=r"kept in no folder; run\.save\(NAME\)"):
+    with pytest.raises(RunError, match=r"this run has no folder; save it with run\.save\(NAME\)"):
         run.folder  # noqa: B018
     kept = run.save("mine")
     opened = cf.load("mine", device="cpu")
@@ -326,7 +326,7 @@ def test_a_model_of_one_s_own_loop_is_a_run(tmp_path: Path) -> None:
     for taken in ("mine", tmp_path / "elsewhere"):
         with pytest.raises(RunError, match="exists"):
             run.save(taken)
-    with pytest.raises(RunError, match="is no name for a run"):
+    with pytest.raises(RunError, match="is not a valid run name"):
         run.save("a b")
 
 
@@ -342,10 +342,10 @@ def test_a_trained_run_is_kept_under_another_name_with_what_it_was_trained_on() 
         (
             torch.nn.Linear(1, 1),
             ByteTokenizerSpec().train(()),
-            r"made by clearformer\.build\(\.\.\.\); got Linear",
+            r"must come from clearformer\.build\(\.\.\.\); got Linear",
         ),
         (None, "byte", "got str"),
-        (None, ByteTokenizerSpec(bos=True).train(()), "257 tokens and the model knows 256"),
+        (None, ByteTokenizerSpec(bos=True).train(()), "257 tokens, but the model has 256"),
     ],
 )
 def test_what_makes_no_run_is_told(model: Any, tokenizer: Any, line: str) -> None:

@@ -106,22 +106,22 @@ def test_no_texts_at_once() -> None:
 )
 def test_an_option_that_has_no_part_in_it_is_refused(name: str, options: dict[str, Any]) -> None:
     [option] = options
-    with pytest.raises(UserError, match=rf"^{option}: .* is for a run that .*; leave out {option}$"):
+    with pytest.raises(UserError, match=rf"^{option}: .* is for a run that .*; remove {option}$"):
         opened(name).evaluate(**options)
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"data": []}, "^data: the list is empty; name a file, or leave out data"),
-        ({"data": 7}, "^data: the name of a file, or a list of two; got 7"),
+        ({"data": []}, "^data: the list is empty; name a file, or omit data"),
+        ({"data": 7}, "^data: takes a file name or a list of two; got 7"),
         ({"dtype": torch.int64}, "^dtype: float32 or bfloat16 or float16; got 'int64'"),
         ({"dtype": "bfloat"}, "^dtype: .*; did you mean 'bfloat16'?"),
         (
             {"data": "text.txt", "split": "train"},
-            "^split: other data are read whole; leave out split, or data",
+            "^split: other data are read whole; remove split or data",
         ),
-        ({"data": "text.txt", "allow_changed": True}, "^allow_changed: it is about the run's own data"),
+        ({"data": "text.txt", "allow_changed": True}, "^allow_changed: applies only to the run's own data"),
     ],
 )
 def test_what_evaluate_cannot_read_is_refused(options: dict[str, Any], line: str) -> None:

@@ -103,7 +103,7 @@ def test_the_settings_of_a_run_are_its_model_s(tmp_path: Path) -> None:
         ({"a": 1}, r"^a run's config is a RunConfig, such as cf\.preset\(\.\.\.\); got \{'a': 1\}$"),
         (
             cf.preset("quick"),
-            r"^config\.model\.d_model is 192, and the model's is 16: give its own by config\.",
+            r"^config\.model\.d_model is 192, but the model's is 16: pass config\.",
         ),
         (cf.preset("quick", model=SMALL), r"^config\.model\."),
     ],
@@ -119,7 +119,7 @@ def test_settings_of_another_model_are_refused(config: Any, line: str) -> None:
         ({"step": "a"}, "^step takes a whole number of 0 or more; got 'a'$"),
         ({"step": -1}, "^step takes a whole number of 0 or more; got -1$"),
         ({"step": True}, "^step takes a whole number"),
-        ({"folder": "x"}, "^folder: a run's RunFolder is wanted .*; got 'x'$"),
+        ({"folder": "x"}, "^folder: expected a RunFolder .*; got 'x'$"),
         ({"labels": ("a", "b")}, "^labels: the model has no classes"),
     ],
 )
@@ -131,7 +131,7 @@ def test_what_is_said_of_a_run_is_checked(settings: dict[str, Any], line: str) -
 @pytest.mark.parametrize(
     ("labels", "line"),
     [
-        (("a", "b"), r"^labels: 2 names, and the model has 3 classes \(n_classes\)$"),
+        (("a", "b"), r"^labels: 2 names, but the model has 3 classes \(n_classes\)$"),
         ("abc", "^labels takes the names of the classes; got 'abc'$"),
         (("a", "b", 3), "^labels takes the names"),
     ],
@@ -143,7 +143,7 @@ def test_labels_are_one_for_each_class(labels: Any, line: str) -> None:
     assert whole.config.data.labels == ("a", "b", "c")  # type: ignore[union-attr]
     with pytest.raises(UserError, match=line):
         cf.Run(model, tokenizer, labels=labels)
-    with pytest.raises(UserError, match=r"^labels: a config is given"):
+    with pytest.raises(UserError, match=r"^labels: the config already names the classes"):
         cf.Run(model, tokenizer, whole.config, labels=("a", "b", "c"))
 
 
@@ -188,18 +188,18 @@ def test_a_run_stays_itself_where_the_current_directory_changes(
 @pytest.mark.parametrize(
     ("call", "line"),
     [
-        (lambda _: cf.train(run=Path("x")), r"^run: .*Path\('x'\) is no name for a run"),  # type: ignore[arg-type]
-        (lambda _: cf.train(run=5), "^run: 5 is no name for a run"),  # type: ignore[arg-type]
-        (lambda _: cf.train(run=5, resume=True), "^a run is given by its name or its folder; got 5$"),  # type: ignore[arg-type]
-        (lambda _: cf.load(5), "^a run is given by its name or its folder; got 5$"),  # type: ignore[arg-type]
-        (lambda _: cf.load(None), "^a run is given by its name or its folder; got None$"),  # type: ignore[arg-type]
+        (lambda _: cf.train(run=Path("x")), r"^run: .*Path\('x'\) is not a valid run name"),  # type: ignore[arg-type]
+        (lambda _: cf.train(run=5), "^run: 5 is not a valid run name"),  # type: ignore[arg-type]
+        (lambda _: cf.train(run=5, resume=True), "^expected the name or folder of a run; got 5$"),  # type: ignore[arg-type]
+        (lambda _: cf.load(5), "^expected the name or folder of a run; got 5$"),  # type: ignore[arg-type]
+        (lambda _: cf.load(None), "^expected the name or folder of a run; got None$"),  # type: ignore[arg-type]
         (lambda _: cf.load(""), "^there is no run ''"),
-        (lambda run: run.save(None), "^a run is kept under a name or in a folder; got None$"),
-        (lambda run: run.export(None), "^a path is wanted; got None$"),
-        (lambda run: run.export(""), "^a path is wanted, and nothing is given"),
-        (lambda _: cf.from_hf(""), "^a path is wanted, and nothing is given"),
-        (lambda _: cf.preset(5), "^a preset is given by its name; got 5; there are quick,"),  # type: ignore[arg-type]
-        (lambda _: cf.preset(["quick"]), "^a preset is given by its name; got"),  # type: ignore[arg-type]
+        (lambda run: run.save(None), "^a run is saved under a name or in a folder; got None$"),
+        (lambda run: run.export(None), "^expected a path; got None$"),
+        (lambda run: run.export(""), "^expected a path; got an empty string"),
+        (lambda _: cf.from_hf(""), "^expected a path; got an empty string"),
+        (lambda _: cf.preset(5), "^expected the name of a preset; got 5; there are quick,"),  # type: ignore[arg-type]
+        (lambda _: cf.preset(["quick"]), "^expected the name of a preset; got"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_name_and_no_path_is_told(call: Any, line: str) -> None:
@@ -212,7 +212,7 @@ def test_a_run_is_opened_by_what_torch_and_python_have(tmp_path: Path) -> None:
     byte_run(step=3).save("a")
     assert cf.load("a", device=torch.device("cpu")).step == 3
     assert cf.load("a", checkpoint=3, device="cpu").step == 3
-    with pytest.raises(ConfigError, match=r"^device: 5 is no device; this machine has "):
+    with pytest.raises(ConfigError, match=r"^device: 5 is not a device; this machine has "):
         cf.load("a", device=5)  # type: ignore[arg-type]
     for average in ("a", 2.0):
         with pytest.raises(RunError, match=r"a whole number of checkpoints; got "):
@@ -243,7 +243,7 @@ def test_auto_goes_on_by_the_call_that_began_it(monkeypatch: pytest.MonkeyPatch)
     begun = call()
     assert call(resume=True).config == begun.config
     trained(run="other")
-    with pytest.raises(ConfigError, match="was begun by another preset"):
+    with pytest.raises(ConfigError, match="was started with another preset"):
         cf.train("auto", run="other", resume=True, quiet=True)
 
 
@@ -287,7 +287,7 @@ def test_loggers_may_come_from_a_generator() -> None:
         (5, "^loggers takes a list of loggers; got 5$"),
         (print, "^loggers takes a list of loggers; got <built-in function print>$"),
         (Kept(), "^loggers takes a list of loggers; got <"),
-        ([Kept], r"^loggers: Kept is a class: give a logger made of it, such as Kept\(\.\.\.\)$"),
+        ([Kept], r"^loggers: Kept is a class; pass an instance, such as Kept\(\.\.\.\)$"),
     ],
 )
 def test_what_is_no_list_of_loggers_is_told(loggers: Any, line: str, runs: Path) -> None:
@@ -319,9 +319,9 @@ def test_a_model_is_built_of_settings_by_their_names() -> None:
 @pytest.mark.parametrize(
     ("config", "line"),
     [
-        ("quick", r"got a preset's name: give cf\.preset\('quick'\), and the \.model of it$"),
-        (cf.preset("quick"), r"got the configuration of a run: give the \.model of it$"),
-        (5, "^a model is built of a ModelConfig or of settings by their names; got 5$"),
+        ("quick", r"got a preset name: pass cf\.preset\('quick'\)\.model$"),
+        (cf.preset("quick"), r"got a run's configuration: pass its \.model$"),
+        (5, "^a model is built from a ModelConfig or settings by name; got 5$"),
         ({3: 4}, "^a setting's name is text; got 3$"),
         ({"d_modell": 4}, "did you mean 'd_model'"),
     ],
@@ -345,7 +345,7 @@ def test_a_text_is_cut_as_a_configuration_says() -> None:
         (cf.ModelConfig(), r"^a tokenizer is a kind \(char, .*\) or its spec.*; got ModelConfig$"),
         (5, "^a tokenizer is a kind .*; got 5$"),
         (None, "^a tokenizer is a kind .*; got None$"),
-        ("dec", r"^'dec' is a run: give cf\.load\('dec'\), whose tokenizer cuts the text$"),
+        ("dec", r"^'dec' is a run: pass cf\.load\('dec'\) to use its tokenizer$"),
         ("nothing", r"^tokenizer\.kind is one of "),
     ],
 )

@@ -56,9 +56,9 @@ def test_what_cannot_be_measured_is_told_in_one_line(home: Path) -> None:
         run.evaluate(["a", "b"])
     with pytest.raises(DataError, match=r"nothing\.txt"):
         run.evaluate("nothing.txt")
-    with pytest.raises(RunError, match="what it was trained on is not known"):
+    with pytest.raises(RunError, match="its training data are unknown"):
         cf.Run(run.model, run.tokenizer).save(home / "runs" / "copy").evaluate()
-    with pytest.raises(RunError, match="kept in no folder"):
+    with pytest.raises(RunError, match="this run has no folder"):
         cf.Run(run.model, run.tokenizer).evaluate()
 
 

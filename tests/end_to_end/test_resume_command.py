@@ -93,10 +93,10 @@ def steps(name: str = "a") -> list[int]:
 def test_the_command_that_begins_a_run_goes_on_with_it(works: Says, command: tuple[str, ...]) -> None:
     """What it leaves open was decided by the run: its type, compilation, vocabulary, labels, whole paths."""
     command = (*command, "train.schedule=constant", "--run", "a", "--resume")
-    assert "going on" not in works(*command, "train.max_steps=3")
+    assert "resuming" not in works(*command, "train.max_steps=3")
     begun = Path("runs/a/config.toml").read_bytes()
 
-    assert "going on from step 3" in works(*command, "train.max_steps=3")  # and there is nothing to do
+    assert "resuming from step 3" in works(*command, "train.max_steps=3")  # and there is nothing to do
     assert steps() == [1, 2, 3]
     assert Path("runs/a/config.toml").read_bytes() == begun
     works(*command, "train.max_steps=5")
@@ -112,7 +112,7 @@ def test_the_command_that_begins_a_run_goes_on_with_it(works: Says, command: tup
 
 def test_its_name_alone_goes_on_too(works: Says, refused: Says) -> None:
     works(*TEXT, "--run", "a", "train.max_steps=3")
-    assert "going on from step 3" in works("--run", "a", "--resume")
+    assert "resuming from step 3" in works("--run", "a", "--resume")
     assert "no run 'b'" in refused("--run", "b", "--resume")
     assert "--run NAME" in refused("--resume")
 
@@ -123,20 +123,20 @@ def test_a_mistyped_name_begins_no_run(works: Says, refused: Says) -> None:
 
 
 def test_a_path_begins_no_run_either(refused: Says, tmp_path: Path) -> None:
-    assert "is no name for a run" in refused(
+    assert "is not a valid run name" in refused(
         *TEXT, "train.max_steps=1", "--resume", f"--run={tmp_path / 'x'}"
     )
 
 
 NOT_THE_RUN_S = {
-    "train.lr=0.5": "train.lr: the run has 0.016, and 0.5 is given",
-    "model.position=learned": "model.position.kind: the run has rope, and learned is given",
-    "model.ffn.d_ff=64": "model.ffn.d_ff: the run has none, and 64 is given",
-    "seed=2": "seed: the run has 1, and 2 is given",
+    "train.lr=0.5": "train.lr: the run has 0.016, got 0.5;",
+    "model.position=learned": "model.position.kind: the run has rope, got learned;",
+    "model.ffn.d_ff=64": "model.ffn.d_ff: the run has none, got 64;",
+    "seed=2": "seed: the run has 1, got 2;",
     "data.path=pets.tsv": "data.path: the run has /",
-    "data.name=pydoc": "data.name: the run has none, and pydoc is given",
+    "data.name=pydoc": "data.name: the run has none, got pydoc;",
     "model.vocab_size=90": "model.vocab_size: the run has ",
-    "train.compile=true": "train.compile: the run has false, and true is given",
+    "train.compile=true": "train.compile: the run has false, got true;",
 }
 
 
@@ -147,7 +147,7 @@ def test_the_first_setting_that_is_not_the_run_s_is_named(works: Says, refused: 
         for command in ((*TEXT, given), (given, "data.kind=text")):
             line = refused(*command, "--run", "a", "--resume", "train.max_steps=2")
             assert line.startswith(told)
-            assert "train.max_steps" in line.partition(" is given; ")[2]
+            assert "train.max_steps" in line.partition("; when resuming, only ")[2]
 
 
 def test_another_preset_and_another_file_are_named(works: Says, refused: Says) -> None:
@@ -156,9 +156,9 @@ def test_another_preset_and_another_file_are_named(works: Says, refused: Says) -
     Path("own.toml").write_text("[train]\nlr = 0.016\nmax_steps = 2\n")
 
     line = refused("nanogpt-cpu", *TEXT[1:], "train.max_steps=1", "--run", "a", "--resume")
-    assert line.startswith("model.tie_embeddings: the run has false, and true is given")
+    assert line.startswith("model.tie_embeddings: the run has false, got true;")
     line = refused("--config", "other.toml", "--run", "a", "--resume")
-    assert line.startswith("train.lr: the run has 0.016, and 0.25 is given")
+    assert line.startswith("train.lr: the run has 0.016, got 0.25;")
     works("--config", "own.toml", "--run", "a", "--resume")
     assert steps() == [1, 2]
 
@@ -193,11 +193,11 @@ def test_a_run_by_auto_is_not_measured_again(
     works(*command, "a")
     monkeypatch.delattr(presets, "auto_for")
 
-    assert "going on from step 2" in works(*command, "a", "train.max_steps=3")
+    assert "resuming from step 2" in works(*command, "a", "train.max_steps=3")
     assert steps() == [1, 2, 3]
-    assert refused(*command, "a", "model.d_model=64").startswith("model.d_model: the run has 8, and 64")
+    assert refused(*command, "a", "model.d_model=64").startswith("model.d_model: the run has 8, got 64;")
     works(*TEXT, "--run", "b", "train.max_steps=1")
-    assert refused(*command, "b").startswith("auto: runs/b was begun by another preset")
+    assert refused(*command, "b").startswith("auto: runs/b was started with another preset")
 
 
 def test_a_folder_in_which_beginning_was_cut_short_is_begun(works: Says, refused: Says) -> None:
@@ -219,7 +219,7 @@ def test_a_folder_of_somebody_s_is_left_alone(refused: Says, way: tuple[str, ...
     Path("runs/b/notes.txt").touch()
     for name in ("a", "b"):
         line = refused(*TEXT, "--run", name, "train.max_steps=1", *way)
-        assert line.startswith(f"--run: runs/{name} exists and holds no run")
+        assert line.startswith(f"--run: runs/{name} exists but is not a run")
 
 
 # --- names ------------------------------------------------------------------------------------------------

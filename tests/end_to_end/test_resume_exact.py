@@ -298,7 +298,7 @@ def test_killed_while_a_checkpoint_is_being_written_it_ends_as_if_it_never_was(
         assert bool(unfinished(run)) == (place in ("half a file", "sync"))
         live_to_the_end("train", "--resume", "--run", run.name)
 
-        assert f"going on from step {newest}\n" in (arena / "log.txt").read_text(), place
+        assert f"resuming from step {newest}\n" in (arena / "log.txt").read_text(), place
         assert_same(run, arena / "runs" / "whole", STEPS)
 
 
@@ -320,7 +320,7 @@ def test_killed_while_a_snapshot_is_being_written_it_ends_as_if_it_never_was(
         assert not (run / "checkpoints" / "step-00000014").exists()
         live_to_the_end("train", "--resume", "--run", run.name)
 
-        assert "going on from step 7\n" in (arena / "log.txt").read_text(), place
+        assert "resuming from step 7\n" in (arena / "log.txt").read_text(), place
         assert_same(run, arena / "runs" / "whole", STEPS)
 
 

@@ -115,13 +115,13 @@ def test_an_override_is_read_as_toml_and_else_as_a_word(text: str, value: Any) -
 
 @pytest.mark.parametrize("text", ["train.lr", "", "=3", ".lr=3", "train.=3", "train..lr=3"])
 def test_what_is_no_override_is_shown_with_how_to_write_one(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"is no setting: write it as key=value") as error:
+    with pytest.raises(ConfigError, match=r"is not a setting: write it as key=value") as error:
         parse_override(text)
     assert repr(text) in str(error.value)
 
 
 def test_a_value_of_too_many_brackets_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^train: the brackets of its value are nested too deep$"):
+    with pytest.raises(ConfigError, match=r"^train: the brackets of its value are nested too deeply$"):
         parse_override("train.lr=" + "[" * 20_000)
 
 
@@ -254,7 +254,7 @@ def test_explicit_is_what_was_set_and_every_kind() -> None:
         ),
         ("train.schedule=3", "train.schedule takes one of constant, cosine, linear; got 3"),
         ("train.schedule.kind=[1]", "train.schedule.kind is one of constant, cosine, linear; got [1]"),
-        ("train=3", "train is a section, not a value: set a key of it, such as train.lr=..."),
+        ("train=3", "train is a section, not a value: set one of its keys, such as train.lr=..."),
         (
             "train.schedule.nested=3",
             "unknown key 'train.schedule.nested': train.schedule of kind 'cosine' has no 'nested'; "
@@ -267,8 +267,8 @@ def test_explicit_is_what_was_set_and_every_kind() -> None:
         ("train.lr=inf", "train.lr takes a finite number; got inf"),
         ("train.lr=NaN", "train.lr takes a finite number; got 'NaN'"),
         ("train.schedule.final=-inf", "train.schedule.final takes a finite number; got -inf"),
-        ("train.lr=true", "train.lr takes a value and is no switch; got true"),
-        ("train.steps=false", "train.steps takes a value and is no switch; got false"),
+        ("train.lr=true", "train.lr takes a value and is not a switch; got true"),
+        ("train.steps=false", "train.steps takes a value and is not a switch; got false"),
         ("train.mode=any", "train.mode takes 'none' or 'some'; got 'any'"),
         ("train.mode=sme", "train.mode takes 'none' or 'some'; got 'sme'; did you mean 'some'?"),
         ("train.fast=[1]", "train.fast takes true or false; got [1]"),
@@ -281,7 +281,7 @@ def test_explicit_is_what_was_set_and_every_kind() -> None:
         ("seed=9223372036854775808", "seed takes a whole number below 2^63; got 9223372036854775808"),
         (
             "title=2024",
-            "title takes text (a number or a date that is meant as text stands in quotes: '\"2024\"'); got 2024",
+            "title takes text (quote a number or date that is meant as text: '\"2024\"'); got 2024",
         ),
         ("title=\udcff", r"title takes text in UTF-8; got '\udcff'"),
     ],
@@ -312,7 +312,7 @@ def test_a_spec_made_in_python_is_checked_too() -> None:
     with pytest.raises(ConfigError, match=r"^settings are frozen; use cfg\.replace\(lr=3\)$"):
         Train().lr = 3  # type: ignore[misc]
     with pytest.raises(
-        ConfigError, match=r"^Train takes settings by their names, such as Train\(lr=\.\.\.\); got 5$"
+        ConfigError, match=r"^Train takes settings by name, such as Train\(lr=\.\.\.\); got 5$"
     ):
         Train(5)  # type: ignore[call-arg]
 
@@ -338,7 +338,7 @@ def test_read_toml(tmp_path: Path) -> None:
         (b"seed = 1\nseed = 2\n", r"not valid TOML: .*line 2"),
         (b"title = '\xff'\n", "not a UTF-8 text file"),
         (b"\0\1\2", "not valid TOML: .*line 1"),
-        (b"seed = " + b"[" * 20_000, "nested too deep"),
+        (b"seed = " + b"[" * 20_000, "nested too deeply"),
         (b"seed = " + b"9" * 5000, "not valid TOML: .*digits"),
         (b"#" * (LARGEST_FILE + 1), "larger than 1 MiB"),
         (None, "there is no such file"),
@@ -494,7 +494,7 @@ def test_a_whole_spec_leaves_nothing_of_what_it_is_laid_over(
     [
         (
             {"train": 3, "train.lr": 1},
-            "train is given as 3, of which train.lr cannot be set: leave one of them out",
+            "train is set to 3, so train.lr cannot be set: remove one of the two",
         ),
         ({"train..lr": 1}, "the key 'train..lr' has an empty part: write it as train.lr"),
         ({"train": {3: 4}}, "a setting's name is text; got 3"),

@@ -66,7 +66,7 @@ def test_nothing_is_said_where_nothing_is_near() -> None:
 def test_other_people_s_words_are_cut() -> None:
     assert shown("a\nb") == r"'a\nb'"
     assert len(shortened("x" * 100_000)) == len(shown(["y"] * 100_000)) == 80
-    assert shown(10**5000) == "a number of thousands of digits"
+    assert shown(10**5000) == "a number with thousands of digits"
 
 
 def test_one_is_no_plural() -> None:

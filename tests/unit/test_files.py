@@ -259,14 +259,14 @@ def test_what_another_has_written_stays_and_ours_is_not_said_to_be_there(tmp_pat
     final = tmp_path / "final"
     if there:
         final.mkdir()
-    with pytest.raises(DiskError, match=r"final: something was written there in the meantime"):
+    with pytest.raises(DiskError, match=r"final: something else was written there meanwhile"):
         fill_while_another_writes(final, LAST, shared=False)
     assert tree(tmp_path) == {"final": None, f"final/{LAST}": "theirs"}
 
 
 def test_what_another_left_half_made_is_not_taken_for_ours(tmp_path: Path) -> None:
     final = tmp_path / "final"
-    with pytest.raises(DiskError, match=r"final: something was written there in the meantime"):
+    with pytest.raises(DiskError, match=r"final: something else was written there meanwhile"):
         fill_while_another_writes(final, "zebra", shared=True)
     assert tree(tmp_path) == {"final": None, "final/zebra": "theirs"}
 

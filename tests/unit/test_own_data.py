@@ -144,7 +144,7 @@ def test_a_kind_is_named_on_the_command_line_and_its_run_opens_with_it(
     assert main(["eval", "own"]) == 2
     told = capsys.readouterr().err
     assert "data.kind is one of" in told
-    assert "a kind of your own is brought by --import FILE.py" in told
+    assert "load your own kinds with --import FILE.py" in told
     assert told.count("\n") == 1
 
 
@@ -217,7 +217,7 @@ def test_what_is_no_such_data_is_refused_with_its_number(base: Any, value: Any, 
 
 def test_a_kind_of_data_that_makes_nothing_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"Odd: a kind of data is a subclass of TextData with documents\(\)"
+        ConfigError, match=r"Odd: a kind of data must be a subclass of TextData with documents\(\)"
     ):
         register("data")(made(TextData, "texts", ()))
 
@@ -290,5 +290,5 @@ def test_a_tokenizer_type_is_one_of_the_class_that_files_are_read_as() -> None:
         kind: Literal["other"] = "other"  # type: ignore[assignment]
         tokenizer_type: ClassVar[Any] = str
 
-    with pytest.raises(ConfigError, match="Other: tokenizer_type is a subclass of"):
+    with pytest.raises(ConfigError, match="Other: tokenizer_type must be a subclass of"):
         register("tokenizer")(Other)

@@ -153,11 +153,11 @@ def test_the_data_of_a_settings_file_decide_too(tmp_path: Path) -> None:
 
 def test_a_name_that_no_kind_of_data_has_is_refused_with_the_nearest() -> None:
     with pytest.raises(
-        ConfigError, match=r"data\.name=language: no such built-in; did you mean 'languages'\?"
+        ConfigError, match=r"data\.name=language: no such built-in data; did you mean 'languages'\?"
     ):
         split_arguments(["data.name=language"])
     with pytest.raises(
-        ConfigError, match=r"data\.name=xyz: no such built-in; there are .*shakespeare.*dates.*sst2"
+        ConfigError, match=r"data\.name=xyz: no such built-in data; there are .*shakespeare.*dates.*sst2"
     ):
         split_arguments(["data.name=xyz"])
 
@@ -226,14 +226,14 @@ def test_half_of_two_files_is_refused() -> None:
         ("quick data.name=dates", r"data\.name=dates: its data\.kind is pairs, .* is text; .*preset translate"),
         ("translate data.name=sst2", r"data\.name=sst2: its data\.kind is labelled, .*preset classify or masked"),
         ("masked data.name=dates", r"data\.name=dates: .*preset translate"),
-        ("quick model.family=encoder", r"next_token trains a model\.family=decoder, .*quick; .*masked or classify"),
-        ("train.objective=classification", r"classification trains a model\.family=encoder, and this is decoder"),
-        ("quick data.kind=pairs", r"next_token learns from data\.kind=text, and this is pairs; .*preset translate"),
-        ("masked data.kind=pairs", r"masked learns from data\.kind=text or labelled, and this is pairs"),
-        ("translate train.batch_size=8", r"train\.batch_size: .*counted in tokens; set train\.objective\.batch_tokens"),
-        ("translate train.sample_tokens=3", r"train\.sample_tokens: only a language model .*leave it out"),
-        ("classify train.sample_prompt=a", r"train\.sample_prompt: only a language model .*leave it out"),
-        ("classify train.grad_accum_steps=3", r"train\.grad_accum_steps: 3 parts do not divide train\.batch_size=64"),
+        ("quick model.family=encoder", r"next_token needs model\.family=decoder, .*quick; .*masked or classify"),
+        ("train.objective=classification", r"classification needs model\.family=encoder, but this is decoder"),
+        ("quick data.kind=pairs", r"next_token needs data\.kind=text, but this is pairs; .*preset translate"),
+        ("masked data.kind=pairs", r"masked needs data\.kind=text or labelled, but this is pairs"),
+        ("translate train.batch_size=8", r"train\.batch_size: .*sized in tokens; set train\.objective\.batch_tokens"),
+        ("translate train.sample_tokens=3", r"train\.sample_tokens: only a language model .*remove it"),
+        ("classify train.sample_prompt=a", r"train\.sample_prompt: only a language model .*remove it"),
+        ("classify train.grad_accum_steps=3", r"train\.grad_accum_steps: 3 does not divide train\.batch_size=64"),
         ("quick model.n_classes=3", r"model\.n_classes: only an encoder has this setting; model\.family is decoder"),
         ("quick train.objective.batch_tokens=9", r"unknown key 'train\.objective\.batch_tokens'"),
     ],
@@ -309,7 +309,7 @@ def test_an_earlier_run_of_another_family_is_named(earlier: Callable[..., RunFol
     folder = earlier("t", "translate")
 
     with pytest.raises(
-        ConfigError, match=rf"this is encoder-decoder, as that of {folder.path} is; .*preset translate"
+        ConfigError, match=rf"this is encoder-decoder, as in {folder.path}; .*preset translate"
     ):
         resolve_run(["classify", "train.pretrained=t"], None)
 

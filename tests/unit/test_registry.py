@@ -107,7 +107,7 @@ def test_a_cell_that_runs_again_replaces_its_kind_and_another_s_is_kept() -> Non
         kind: Literal["layernorm"] = "layernorm"
 
     with pytest.raises(
-        ConfigError, match=r"layernorm is a kind of norm already \(LayerNorm\); choose another name"
+        ConfigError, match=r"layernorm is already a kind of norm \(LayerNorm\); choose another name"
     ):
         register("norm")(Other)
 
@@ -116,8 +116,8 @@ def test_a_cell_that_runs_again_replaces_its_kind_and_another_s_is_kept() -> Non
     ("slot", "part", "line"),
     [
         ("norms", Centred, "there is no slot 'norms'; there are attention, position, norm,"),
-        ("norm", nn.Identity, "a kind of norm is a class of settings"),
-        ("norm", type("Nameless", (Spec,), {}), 'Nameless has no kind: write kind: Literal["NAME"]'),
+        ("norm", nn.Identity, "a kind of norm must be a settings class"),
+        ("norm", type("Nameless", (Spec,), {}), 'Nameless has no kind: add kind: Literal["NAME"]'),
     ],
 )
 def test_what_is_no_kind_is_refused(slot: Any, part: Any, line: str) -> None:
@@ -141,7 +141,7 @@ def spec_of(kind: str, base: type[Spec] = Spec, **body: Any) -> type[Spec]:
         (
             "attention",
             spec_of("mine", build=lambda self: None),
-            "Part: a kind of attention is a subclass of clearformer.registry.AttentionBase",
+            "Part: a kind of attention must be a subclass of clearformer.registry.AttentionBase",
         ),
         ("attention", spec_of("mine", AttentionBase), "Part has no build: a kind of attention needs it"),
         (
@@ -152,10 +152,10 @@ def spec_of(kind: str, base: type[Spec] = Spec, **body: Any) -> type[Spec]:
         (
             "norm",
             spec_of("my thing.x", build=lambda self: None),
-            "Part: 'my thing.x' cannot be a kind's name",
+            "Part: 'my thing.x' cannot name a kind",
         ),
         (["a"], Centred, "there is no slot ['a']; there are"),
-        ("text", "a", "a text is registered by a function that yields documents; got 'a'"),
+        ("text", "a", "a text is registered as a function that yields documents; got 'a'"),
         ("text", lambda: ["a"], "'<lambda>' cannot be a text's name (data.name)"),
     ],
 )
@@ -189,9 +189,7 @@ def test_a_text_is_made_of_strings_by_a_function_without_arguments() -> None:
     def asks(n: int) -> Any:
         yield "a" * n
 
-    with pytest.raises(
-        ConfigError, match="the text asks: its function is called without arguments: missing a"
-    ):
+    with pytest.raises(ConfigError, match="the text asks: its function must take no arguments: missing a"):
         register("text")(asks)
     for function, line in (
         (of_numbers, "the text of_numbers: its function must yield strings; document 2 is 7"),
@@ -233,9 +231,9 @@ def test_a_file_brings_its_kinds_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "line"),
     [
-        ("none.py", None, "none.py is no Python file"),
-        ("bad.py", "1 / 0", "bad.py ends with an error: ZeroDivisionError: 'division by zero'"),
-        ("parts.txt", PARTS, "parts.txt is no Python file"),
+        ("none.py", None, "none.py is not a Python file"),
+        ("bad.py", "1 / 0", "bad.py failed: ZeroDivisionError: 'division by zero'"),
+        ("parts.txt", PARTS, "parts.txt is not a Python file"),
     ],
 )
 def test_a_file_that_brings_nothing_is_told(
@@ -262,7 +260,7 @@ def test_a_run_whose_kind_is_unknown_says_which_and_how_to_bring_it(
 
     assert main(["generate", "mine"]) == 2
     assert "model.norm.kind is one of" in (told := capsys.readouterr().err)
-    assert "got 'centred'; a kind of your own is brought by --import FILE.py" in told
+    assert "got 'centred'; load your own kinds with --import FILE.py" in told
 
 
 def test_an_installed_package_s_parts_are_found_when_a_kind_is_missing(
@@ -351,7 +349,7 @@ def test_an_initialisation_by_luck_is_not_resumed_equally() -> None:
         noise = torch.randn((), generator=GENERATOR) if self.training else 0.0
         return MultiHeadModule.forward(self, x, *rest, **named) + noise
 
-    with pytest.raises(AssertionError, match=r"^resume: .* differs from that of a run never stopped"):
+    with pytest.raises(AssertionError, match=r"^resume: .* differs from an uninterrupted run"):
         check_kind(attention("drawn", forward=drawn))
 
 
@@ -359,7 +357,7 @@ GENERATOR = torch.Generator().manual_seed(1)
 
 
 def test_a_kind_that_is_in_no_slot_is_refused() -> None:
-    with pytest.raises(UserError, match=r"Centred is in no slot: register it by @cf\.register\(SLOT\)"):
+    with pytest.raises(UserError, match=r"Centred is not registered: use @cf\.register\(SLOT\)"):
         check_kind(Centred())
 
 

@@ -18,7 +18,7 @@ def test_home_is_meant_by_its_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("given", [None, 5, b"a", ""])
 def test_what_is_no_path_is_told(given: Any) -> None:
-    with pytest.raises(UserError, match=r"^a path is wanted"):
+    with pytest.raises(UserError, match=r"^expected a path"):
         user_path(given)
 
 

@@ -30,9 +30,7 @@ INHERITED = (
     "labels",
     "too_long",
 )  # settings that other data take from the run's own
-CHANGED = (
-    "the run's own data have changed since it was trained: what is held out now may have been training text"
-)
+CHANGED = "the run's own data have changed since it was trained: held-out text may be training text"
 
 
 @dataclass(frozen=True)
@@ -69,12 +67,10 @@ def check_choice(choice: DataChoice, spelled: Spelled = str) -> None:
     """
     data = spelled("data")
     if choice.files and choice.split is not None:
-        raise UserError(
-            f"{spelled('split')}: other data are read whole; leave out {spelled('split')}, or {data}"
-        )
+        raise UserError(f"{spelled('split')}: other data are read whole; remove {spelled('split')} or {data}")
     if choice.files and choice.allow_changed:
         name = "allow_changed" if spelled is str else spelled("changed-data")
-        raise UserError(f"{name}: it is about the run's own data; leave it out, or {data}")
+        raise UserError(f"{name}: applies only to the run's own data; remove it or {data}")
 
 
 def check_applicable(config: RunConfig, given: Iterable[str], spelled: Spelled = str) -> None:
@@ -90,8 +86,8 @@ def check_applicable(config: RunConfig, given: Iterable[str], spelled: Spelled =
         for name, about in objective.evaluation_options.items():
             if name in given and name not in own.evaluation_options:
                 raise UserError(
-                    f"{spelled(name)}: {about} is for a run that {objective.activity}, and this one "
-                    f"{own.activity}; leave out {spelled(name)}"
+                    f"{spelled(name)}: {about} is for a run that {objective.activity}, but this one "
+                    f"{own.activity}; remove {spelled(name)}"
                 )
 
 

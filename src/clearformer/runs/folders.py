@@ -99,7 +99,7 @@ def find_run(name_or_path: str | Path) -> RunFolder:
         RunError: there is no such run; the message names the nearest.
     """
     if not isinstance(name_or_path, str | PathLike):
-        raise RunError(f"a run is given by its name or its folder; got {shown(name_or_path)}")
+        raise RunError(f"expected the name or folder of a run; got {shown(name_or_path)}")
     places = (runs_folder() / name_or_path, user_path(name_or_path)) if os.fspath(name_or_path) else ()
     for path in places:
         if is_file(path / "config.toml"):
@@ -137,7 +137,7 @@ def name_of(folder: RunFolder) -> str:
 def new_run(
     name: str,
     option: str = "--run",
-    way_out: str = "go on with it by --resume, choose another name, or delete the folder",
+    way_out: str = "resume it with --resume, choose another name, or delete the folder",
 ) -> RunFolder:
     """Return the folder for a new run.
 
@@ -150,13 +150,15 @@ def new_run(
         RunError: the name has characters that are not allowed, or is taken.
     """
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}", name):
-        raise RunError(f"{option}: {shown(name)} is no name for a run; use letters, digits, '.', '_' and '-'")
+        raise RunError(
+            f"{option}: {shown(name)} is not a valid run name; use letters, digits, '.', '_' and '-'"
+        )
     path = runs_folder() / name
     folder = RunFolder(path)
     if folder.config_file.exists():
         raise RunError(f"{option}: {path} exists; {way_out}")
     if path.exists() and not folder.is_left_over():
-        raise RunError(f"{option}: {path} exists and holds no run; choose another name, or delete it")
+        raise RunError(f"{option}: {path} exists but is not a run; choose another name, or delete it")
     return folder
 
 
@@ -181,7 +183,7 @@ def read_run(
 ) -> Loaded:
     """Read a run's model, tokeniser and configuration; arguments and errors are those of `run.load`."""
     if not isinstance(average, int) or isinstance(average, bool):
-        raise RunError(f"average: a whole number of checkpoints; got {shown(average)}")
+        raise RunError(f"average: takes a whole number of checkpoints; got {shown(average)}")
     folder = find_run(name_or_path)
     config, tokenizer = folder.read_config(), folder.read_tokenizer()
     where = resolve_device(device, key="device")
@@ -319,16 +321,16 @@ def last_checkpoints(folder: RunFolder, step: int, n: int) -> list[Path]:
         RunError: there are fewer, or the step has a snapshot only.
     """
     if n < 1:
-        raise RunError(f"average: at least 1 checkpoint; got {n}")
+        raise RunError(f"average: takes at least 1 checkpoint; got {n}")
     paths = [path for path in list_checkpoints(folder.checkpoints) if step_of(path) <= step]
     if step not in map(step_of, paths):
         raise RunError(
-            f"average: the mean is of checkpoints, and of step {step} {folder.path} keeps a snapshot; leave it out"
+            f"average: only checkpoints are averaged, and step {step} of {folder.path} is a snapshot; remove it"
         )
     if len(paths) < n:
         raise RunError(
-            f"average: {folder.path} has {len(paths)} checkpoint{'s' * (len(paths) != 1)} up to step {step}, and "
-            f"{n} are asked for; train.keep_last sets how many stay, and train.checkpoint_every how often one is made"
+            f"average: {folder.path} has {len(paths)} checkpoint{'s' * (len(paths) != 1)} up to step {step}, but "
+            f"{n} are needed; train.keep_last sets how many are kept, train.checkpoint_every how often one is written"
         )
     return paths[:n]
 
@@ -353,12 +355,12 @@ def find_checkpoint(folder: RunFolder, which: str) -> Path:
     if which == "best":
         best = best_step(folder.checkpoints)
         if best not in steps:
-            raise RunError(f"checkpoint: no checkpoint of {folder.path} was evaluated; take latest")
+            raise RunError(f"checkpoint: no checkpoint of {folder.path} was evaluated; use latest")
         return steps[best]
-    snapshots = f"; snapshots of the steps {listed(kept.keys() - steps)}" if len(kept) > len(steps) else ""
+    snapshots = f"; snapshots of steps {listed(kept.keys() - steps)}" if len(kept) > len(steps) else ""
     raise RunError(
-        f"checkpoint: {folder.path} has no checkpoint {shown(which)}; there are latest, best and the steps "
-        f"{listed(steps)}{snapshots}; cf.replay(run, STEP) in Python makes any other again"
+        f"checkpoint: {folder.path} has no checkpoint {shown(which)}; there are latest, best and steps "
+        f"{listed(steps)}{snapshots}; cf.replay(run, STEP) in Python recreates any other"
     )
 
 
@@ -401,8 +403,7 @@ def read_own_data(run: RunLike, *, allow_changed: bool = False) -> OwnData:
     difference = run.folder.difference_of_text(prepared.manifest["source"]["sha256"])
     if difference and not allow_changed:
         raise DataError(
-            f"{difference}, so that held-out text may be training text: put back what was there, measure on other "
-            "data (data=FILE, on the command line --data FILE), or take them as they are (allow_changed=True, "
-            "--changed-data)"
+            f"{difference}, so held-out text may be training text: restore the data, evaluate on other data "
+            "(data=FILE, on the command line --data FILE), or accept the change (allow_changed=True, --changed-data)"
         )
     return OwnData(prepared, difference is not None)

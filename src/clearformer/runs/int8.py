@@ -37,8 +37,8 @@ class Int8Losses(Result):
     def in_words(self) -> str:
         """Return all values in one line."""
         return (
-            f"{self.int8_n_bytes / 1e6:.1f} MB in place of {self.n_bytes / 1e6:.1f}; held-out loss "
-            f"{self.int8_loss:.4f} nats a token, without {self.loss:.4f} (a sample of {self.n_tokens:,} tokens)"
+            f"{self.int8_n_bytes / 1e6:.1f} MB instead of {self.n_bytes / 1e6:.1f}; held-out loss "
+            f"{self.int8_loss:.4f} nats per token, without int8 {self.loss:.4f} (sample of {self.n_tokens:,} tokens)"
         )
 
 

@@ -42,6 +42,9 @@ from clearformer.training.threads import ThreadsOfThen
 OnStep = Callable[[int, int], None]
 """Called with the number of steps repeated so far, and the number to repeat."""
 
+SAME_RATE = 1e-9
+SAME_RATE_AT_ZERO = 1e-12  # times the peak rate; next to the rate 0, no relative difference is small
+
 logger = logging.getLogger(__name__)
 
 
@@ -107,11 +110,11 @@ def check_same(folder: RunFolder, step: int, training: Training, start: int) -> 
     except CheckpointError as error:
         theirs = None  # a run in progress may delete it meanwhile
         if kept is not None and kept.is_dir():
-            logger.warning("%s; nothing is compared with it", error)
+            logger.warning("%s; skipping the comparison with it", error)
     if theirs is not None and not are_equal(theirs, weights_of(training.weights_to_use)):
         raise RunError(
-            f"{folder.path}: trained again from step {start}, its weights after step {step} are not those that it "
-            "keeps; replay it on the machine that trained it, with as many threads and processes (see env.json)"
+            f"{folder.path}: replayed from step {start}, its weights after step {step} differ from those on disk; "
+            "replay it on the machine that trained it, with as many threads and processes (see env.json)"
         )
 
 
@@ -134,8 +137,8 @@ def trained_task(folder: RunFolder, tokenizer: Tokenizer) -> Task:
         folder.trained_on()
     except RunError:
         raise RunError(
-            f"{folder.path}: it was imported or saved from Python, and what it learned from is not known; open a run "
-            "that was trained here"
+            f"{folder.path}: imported or saved from Python, so its training data are unknown; open a run that was "
+            "trained here"
         ) from None
     task = make_task(folder.read_config(), tokenizer, lambda *_: None)
     folder.check_same_data(task.data_sha256)
@@ -175,7 +178,7 @@ def begin_at(training: Training, folder: RunFolder, first: int) -> None:
             checkpoint = load_checkpoint(path)
         except CheckpointError as error:
             if path.is_dir():  # otherwise the run, still in progress, has deleted it
-                logger.warning("%s; looking for an earlier one", error)
+                logger.warning("%s; trying an earlier one", error)
             continue
         try:
             training.state.load(checkpoint)
@@ -227,16 +230,16 @@ class RatesOfThen:
         factor = float(self.recorded[step]) if is_recorded else lr_factor_after(self.train, progress)
         rate = self.train.lr * factor
         was = self.logged.get(step + 1, rate)
-        if abs(was - rate) <= 1e-9 * abs(was):
+        if math.isclose(was, rate, rel_tol=SAME_RATE, abs_tol=SAME_RATE_AT_ZERO * self.train.lr):
             return factor
         if is_recorded:
             raise RunError(
-                f"{self.folder.lr_factors_file}: damaged: it says that the learning rate of step {step + 1} was "
-                f"{rate:g}, and {self.folder.metrics_file.name} says {was:g}"
+                f"{self.folder.lr_factors_file}: damaged: it has {rate:g} as the learning rate of step {step + 1}, "
+                f"but {self.folder.metrics_file.name} has {was:g}"
             )
         raise RunError(
-            f"step {step + 1}: the run's learning rate was {was:g}, and by its settings it is {rate:g}: it was resumed "
-            "with another length, so it cannot be made again; train it in one go"
+            f"step {step + 1}: the run's learning rate was {was:g}, but its settings give {rate:g}: it was resumed "
+            "with another length, so it cannot be replayed; train it in one go"
         )
 
     def is_recorded(self, step: int) -> bool:
@@ -255,6 +258,6 @@ class RatesOfThen:
         without = " ".join(f"{name}=none" for name in limits)
         raise RunError(
             f"{self.folder.path}: its learning rate followed the clock ({given}), and "
-            f"{self.folder.lr_factors_file.name} does not tell it for all steps, so it cannot be made again to the "
-            f"bit; train it with {without} train.max_steps={last}"
+            f"{self.folder.lr_factors_file.name} does not have it for all steps, so it cannot be replayed exactly; "
+            f"train it with {without} train.max_steps={last}"
         )

@@ -103,9 +103,9 @@ def _names(data: Files | None) -> list[str]:
         return []
     files = [data] if isinstance(data, str | PathLike) else data
     if not isinstance(files, Sequence) or not all(isinstance(file, str | PathLike) for file in files):
-        raise UserError(f"data: the name of a file, or a list of two; got {shown(data)}")
+        raise UserError(f"data: takes a file name or a list of two; got {shown(data)}")
     if not files:
-        raise UserError("data: the list is empty; name a file, or leave out data to read the run's own")
+        raise UserError("data: the list is empty; name a file, or omit data to read the run's own")
     return [str(file) for file in files]
 
 

@@ -131,7 +131,7 @@ class TrainConfig(Spec):
     def _has_an_end(self) -> "TrainConfig":
         if self.max_steps is None and self.max_seconds is None and self.max_wall_seconds is None:
             raise ConfigError(
-                "train.max_steps: a run needs an end; set train.max_steps, train.max_seconds or train.max_wall_seconds"
+                "train.max_steps: no limit is set; set train.max_steps, train.max_seconds or train.max_wall_seconds"
             )
         return self
 
@@ -146,15 +146,15 @@ class TrainConfig(Spec):
             value = getattr(self, name)
             if not self.objective.continues_prompts and value != type(self).model_fields[name].default:
                 raise ConfigError(
-                    f"train.{name}: only a language model continues a prompt, and train.objective.kind is "
-                    f"{self.objective.kind}, whose samples are held-out texts; leave it out"
+                    f"train.{name}: only a language model continues a prompt, but "
+                    f"train.objective.kind={self.objective.kind} samples held-out texts; remove it"
                 )
         return self
 
 
 def presets_for(*kinds: str) -> str:
     """Return advice for an error message: the presets to begin with for a family of models or a kind of data."""
-    return "; ".join(f"for {what} begin with the preset {PRESETS_FOR[what]}" for what in kinds)
+    return "; ".join(f"for {what} use the preset {PRESETS_FOR[what]}" for what in kinds)
 
 
 class RunConfig(Spec):
@@ -171,14 +171,14 @@ class RunConfig(Spec):
         objective, family = self.train.objective, self.model.family
         what = f"train.objective.kind: {objective.kind}"
         if family != objective.family:
-            whose = "" if self.train.pretrained is None else f", as that of {self.train.pretrained} is"
+            whose = "" if self.train.pretrained is None else f", as in {self.train.pretrained}"
             raise ConfigError(
-                f"{what} trains a model.family={objective.family}, and this is {family}{whose}; "
+                f"{what} needs model.family={objective.family}, but this is {family}{whose}; "
                 f"{presets_for(objective.family, family)}"
             )
         if self.data.form not in objective.data_kinds:
             raise ConfigError(
-                f"{what} learns from data.kind={' or '.join(objective.data_kinds)}, and this is {self.data.kind}; "
+                f"{what} needs data.kind={' or '.join(objective.data_kinds)}, but this is {self.data.kind}; "
                 f"{presets_for(*objective.data_kinds, self.data.form)}"
             )
         objective.check_model(self.model)
@@ -190,12 +190,12 @@ class RunConfig(Spec):
         objective = self.train.objective
         if self.train.r_drop and not objective.takes_r_drop:
             raise ConfigError(
-                f"train.r_drop: train.objective.kind={objective.kind} has no loss of two passes; leave it out"
+                f"train.r_drop: train.objective.kind={objective.kind} has no two-pass loss; remove it"
             )
         if self.train.r_drop and not self.model.dropout:
             raise ConfigError(
-                "train.r_drop: compares two passes with other dropout, and model.dropout=0 makes them the same; set "
-                "model.dropout, or leave train.r_drop out"
+                "train.r_drop: compares two passes with different dropout, and model.dropout=0 makes them equal; set "
+                "model.dropout or remove train.r_drop"
             )
         return self
 

@@ -159,9 +159,9 @@ class Evaluator:
         try:
             best = load_checkpoint(step_folder(folder.checkpoints, progress.best_step))
         except CheckpointError as error:
-            logger.warning("%s; the best checkpoint is chosen among the later ones", error)
+            logger.warning("%s; choosing the best checkpoint among later ones", error)
             return replace(progress, best_step=None, best_val_loss=None, best_n_rows=None)
-        reporter.say(f"measuring step {progress.best_step}, the best so far, on the held-out data now read")
+        reporter.say(f"evaluating step {progress.best_step}, the best so far, on the current held-out data")
         model = copy.deepcopy(model)
         model.load_state_dict(best.model)
         result = self.task.evaluate(model, self.dtype, self.rows_with_checkpoint)

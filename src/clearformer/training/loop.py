@@ -40,7 +40,7 @@ from clearformer.training.tasks.reports import TrainingReport
 from clearformer.training.threads import Threads, ThreadsByLoad
 
 LESS_MEMORY = (
-    "raise train.grad_accum_steps: the same step in more parts, each of which needs less memory (see "
+    "raise train.grad_accum_steps to split the step into smaller parts that need less memory (see "
     "`clearformer plan`)"
 )
 logger = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ class Training:
                 progress, self.weights_to_use, self.folder, self.log.reporter
             )
             self.clock = replace(self.clock, earlier=progress.wall_seconds)
-            self.log.reporter.say(f"going on from step {progress.step}")
+            self.log.reporter.say(f"resuming from step {progress.step}")
         if self.processes.is_main:
             self.folder.change_config(self.config)
 
@@ -299,7 +299,7 @@ class Training:
         self.store.wait()
         self.processes.wait_for_all()  # if one ended early, torchrun would end the one that is still writing
         raise Interrupted(
-            f"stopped at step {self.progress.step}; everything so far is kept in {self.folder.path}",
+            f"stopped at step {self.progress.step}; progress is saved in {self.folder.path}",
             signal_number,
         )
 
@@ -366,7 +366,7 @@ class Training:
         if budget is not None and steps_within(self.model, budget) is None:
             each = snapshot_bytes(self.model.state_dict()) / 1e6
             self.log.reporter.say(
-                f"keeping no snapshots: fewer than {FEWEST} of {each:,.1f} MB fit into "
+                f"keeping no snapshots: fewer than {FEWEST} of {each:,.1f} MB each fit in "
                 f"train.snapshot_megabytes={budget:g}"
             )
         self.snapshots.go_on_from(self.progress.step)
@@ -417,13 +417,13 @@ class Training:
         if is_good:
             self.save()
         self.store.wait()
-        saved = "no checkpoint was written yet"
+        saved = "no checkpoint has been written"
         if is_good:
-            saved = f"the state before it is kept as step {self.progress.step}"
+            saved = f"the state before it is saved as step {self.progress.step}"
         elif (newest := self.store.newest_step()) is not None:
             saved = f"the last good state is the checkpoint of step {newest}"
         raise NonFiniteError(
-            f"step {step}: the {what} is not finite; first in {where or 'no module by itself'}; {saved} in "
-            f"{self.folder.path}. A new run with a lower train.lr or train.grad_clip_norm may help",
+            f"step {step}: the {what} is not finite; first in {where or 'no single module'}; {saved} in "
+            f"{self.folder.path}; try a new run with a lower train.lr or train.grad_clip_norm",
             step,
         ) from None

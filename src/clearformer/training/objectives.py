@@ -68,7 +68,7 @@ class ObjectiveSpec(Spec):
         """Raise ConfigError if batches of this size cannot be made, or not be divided into parts."""
         if batch_size % grad_accum_steps:
             raise ConfigError(
-                f"train.grad_accum_steps: {grad_accum_steps} parts do not divide train.batch_size={batch_size}"
+                f"train.grad_accum_steps: {grad_accum_steps} does not divide train.batch_size={batch_size}"
             )
 
     def check_model(self, model: ModelConfig) -> None:
@@ -89,8 +89,8 @@ class NextTokenObjective(ObjectiveSpec):
     activity: ClassVar[str] = "continues texts"
     usage: ClassVar[str] = ": clearformer generate {run}"
     evaluation_options: ClassVar[Mapping[str, str]] = {
-        "context": "how much of a text is read at once",
-        "stride": "how a text is read window by window",
+        "context": "the size of a window",
+        "stride": "the step from window to window",
     }
     continues_prompts: ClassVar[bool] = True
     has_r_drop: ClassVar[bool] = True
@@ -128,15 +128,14 @@ class TranslationObjective(ObjectiveSpec):
     def check_batches(self, batch_size: int, grad_accum_steps: int) -> None:
         if batch_size != DEFAULT_BATCH_SIZE:
             raise ConfigError(
-                "train.batch_size: the batches of a translation are counted in tokens; set "
-                "train.objective.batch_tokens"
+                "train.batch_size: translation batches are sized in tokens; set train.objective.batch_tokens"
             )
 
     def check_tokenizer(self, tokenizer: TokenizerConfig) -> None:
         if self.bpe_dropout and tokenizer.kind != "bpe":
             raise ConfigError(
-                f"train.objective.bpe_dropout leaves out merges, and tokenizer.kind={tokenizer.kind} has none to leave "
-                "out: choose tokenizer.kind=bpe, or train.objective.bpe_dropout=0"
+                f"train.objective.bpe_dropout drops merges, but tokenizer.kind={tokenizer.kind} has none: set "
+                "tokenizer.kind=bpe or train.objective.bpe_dropout=0"
             )
 
 
@@ -155,7 +154,7 @@ class MaskedObjective(ObjectiveSpec):
     data_kinds: ClassVar[tuple[str, ...]] = ("text", "labelled")
     activity: ClassVar[str] = "fills in masked tokens"
     usage: ClassVar[str] = (
-        "; clearformer train classify train.pretrained={run} data.path=FILE.tsv makes a classifier of it"
+        "; clearformer train classify train.pretrained={run} data.path=FILE.tsv turns it into a classifier"
     )
 
     fraction: float = Field(default=0.15, gt=0, lt=1)
@@ -167,12 +166,10 @@ class MaskedObjective(ObjectiveSpec):
 
     def check_model(self, model: ModelConfig) -> None:
         if model.n_classes is not None:
-            raise ConfigError(
-                "model.n_classes: masked training fills in tokens and tells no classes; leave it out"
-            )
+            raise ConfigError("model.n_classes: masked training predicts tokens, not classes; remove it")
         if model.pooling != "first":
             raise ConfigError(
-                "model.pooling: masked training pools nothing; set it where the texts are classified"
+                "model.pooling: masked training does no pooling; set it when training a classifier"
             )
 
 
@@ -191,7 +188,7 @@ class ClassificationObjective(ObjectiveSpec):
     usage: ClassVar[str] = ": clearformer classify {run} FILE"
     evaluation_options: ClassVar[Mapping[str, str]] = {
         "figure": "the confusion matrix",
-        "unseen": "leaving out texts that stand in training too",
+        "unseen": "skipping texts that are also in training",
     }
     predicts_classes: ClassVar[bool] = True
     has_r_drop: ClassVar[bool] = True

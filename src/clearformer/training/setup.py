@@ -87,8 +87,8 @@ def resumed_config(own: RunConfig, requested: RunConfig) -> RunConfig:
     for key, of_run, other in differences(own, requested):
         if key not in MAY_CHANGE and not (key in LEFT_OPEN and other == LEFT_OPEN[key]):
             raise ConfigError(
-                f"{key}: the run has {as_written(of_run)}, and {as_written(other)} is given; a resumed run stays the "
-                f"run it was, and only {', '.join(sorted(MAY_CHANGE))} may change"
+                f"{key}: the run has {as_written(of_run)}, got {as_written(other)}; when resuming, only "
+                f"{', '.join(sorted(MAY_CHANGE))} may change"
             )
     changes = {name: getattr(requested.train, name) for name in TRAIN_MAY_CHANGE}
     return own.replace(train=own.train.replace(**changes))

@@ -102,7 +102,7 @@ class TrainStep:
         except Exception as error:  # such as a compiler that is too old, or missing Python headers
             self.compute_loss = self.loss_of_batch
             reason = next(iter(str(error).splitlines()), type(error).__name__)
-            reporter.say(f"compiling failed, going on without it: {reason}")
+            reporter.say(f"compiling failed, continuing without it: {reason}")
         else:
             reporter.say(f"compiled in {time.perf_counter() - start:.0f} s")
         self.model.zero_grad()

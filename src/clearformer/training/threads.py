@@ -100,7 +100,7 @@ class ThreadsByLoad(Threads):
         if not self.is_told:
             self.is_told = True
             self.reporter.say(
-                f"other programs use this machine: {number} of {self.most} threads as long as they do"
+                f"other programs are using this machine: using {number} of {self.most} threads for now"
             )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 FOLDER = Path(__file__).parents[3] / "benchmarks"
-SAID = "step 150\n        (about 1,234 steps in all, as fast as they go now)\nheld-out loss 1.4"
+SAID = "step 150\n        (about 1,234 steps in all at the current speed)\nheld-out loss 1.4"
 
 
 @pytest.fixture

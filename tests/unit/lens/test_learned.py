@@ -441,9 +441,9 @@ def test_a_checkpoint_that_is_not_kept_is_refused(run: Any) -> None:
 
 def test_a_run_that_was_not_trained_here_is_refused(run: Any, home: Path) -> None:
     kept = cf.Run(run.model, run.tokenizer).save("kept")
-    with pytest.raises(RunError, match="what it learned from is not known"):
+    with pytest.raises(RunError, match="its training data are unknown"):
         lens.tracin(kept, PROMPT)
-    with pytest.raises(RunError, match="kept in no folder"):
+    with pytest.raises(RunError, match="this run has no folder"):
         lens.tracin(cf.Run(run.model, run.tokenizer), PROMPT)
 
 
@@ -451,7 +451,7 @@ def test_data_that_have_changed_are_refused(run: Any, home: Path) -> None:
     text = home / "text.txt"
     try:
         text.write_text(TEXT + "more ")
-        with pytest.raises(DataError, match="the data have changed since this run began"):
+        with pytest.raises(DataError, match="the data have changed since this run started"):
             lens.tracin(run, PROMPT)
         text.unlink()
         with pytest.raises(DataError, match="there is no such file"):
@@ -479,6 +479,6 @@ def test_rates_that_no_second_run_can_have_are_refused(run: Any, home: Path) -> 
 def test_an_objective_that_tells_of_no_examples_is_refused(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NextTokenTask, "example_ids", Task.example_ids)
     with pytest.raises(
-        UserError, match=r"train.objective.kind=next_token: this objective's task does not tell"
+        UserError, match=r"train.objective.kind=next_token: this objective's task does not say"
     ):
         lens.tracin(run, PROMPT)

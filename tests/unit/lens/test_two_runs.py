@@ -263,7 +263,7 @@ def test_the_cost_is_measured_on_held_out_text(tmp_path: Path, monkeypatch: pyte
     found = lens.transplant(run, run, 0, 1)
     assert found.before == found.after == pytest.approx(run.evaluate().loss, rel=1e-9)
     assert "held-out" in found.caption()
-    with pytest.raises(RunError, match="kept in no folder"):
+    with pytest.raises(RunError, match="this run has no folder"):
         lens.transplant(cf.Run(run.model, run.tokenizer), run, 0, 1)
 
 

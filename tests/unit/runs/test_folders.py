@@ -169,7 +169,7 @@ def test_a_run_that_is_kept_nowhere_has_no_folder(
 
 @pytest.mark.parametrize("run", [3, None, ["a"]])
 def test_what_is_neither_name_nor_path_is_no_run(run: object) -> None:
-    with pytest.raises(RunError, match="a run is given by its name or its folder; got"):
+    with pytest.raises(RunError, match="expected the name or folder of a run; got"):
         find_run(run)  # type: ignore[arg-type]
 
 
@@ -177,7 +177,7 @@ def test_a_name_that_a_file_has_is_taken(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "a").write_text("mine")
 
-    with pytest.raises(RunError, match="a exists and holds no run"):
+    with pytest.raises(RunError, match="a exists but is not a run"):
         new_run("a")
 
 
@@ -221,7 +221,7 @@ def test_the_last_checkpoints_are_those_up_to_a_step_the_newest_first(tmp_path: 
 
     assert [step_of(path) for path in last_checkpoints(folder, 15, 3)] == [15, 10, 5]
     assert [step_of(path) for path in last_checkpoints(folder, 15, 1)] == [15]
-    with pytest.raises(RunError, match="3 checkpoints up to step 15, and 4 are asked for"):
+    with pytest.raises(RunError, match="3 checkpoints up to step 15, but 4 are needed"):
         last_checkpoints(folder, 15, 4)
 
 
@@ -229,7 +229,7 @@ def test_the_last_checkpoints_are_those_up_to_a_step_the_newest_first(tmp_path: 
 def test_a_number_of_checkpoints_is_whole(written: Callable[..., RunFolder], average: object) -> None:
     written("a")
 
-    with pytest.raises(RunError, match="average: a whole number of checkpoints; got"):
+    with pytest.raises(RunError, match="average: takes a whole number of checkpoints; got"):
         read_run("a", device="cpu", average=average)  # type: ignore[arg-type]
 
 
@@ -252,7 +252,7 @@ def test_own_data_that_have_changed_are_refused_unless_they_are_taken_as_they_ar
     text_file.write_text(TEXT.replace("line 7 ", "line 8 "))
     run = read_run("a", device="cpu")
 
-    with pytest.raises(DataError, match=r"the data have changed since this run began.*--changed-data"):
+    with pytest.raises(DataError, match=r"the data have changed since this run started.*--changed-data"):
         read_own_data(run)
     assert read_own_data(run, allow_changed=True).changed is True
 
@@ -260,6 +260,6 @@ def test_own_data_that_have_changed_are_refused_unless_they_are_taken_as_they_ar
 def test_an_imported_run_has_no_own_data(written: Callable[..., RunFolder]) -> None:
     folder = written("a", sha256="")
 
-    with pytest.raises(RunError, match="what it was trained on is not known"):
+    with pytest.raises(RunError, match="its training data are unknown"):
         read_own_data(read_run("a", device="cpu"))
     assert json.loads(folder.env_file.read_text())["text_sha256"] == ""

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import random
 import shutil
 import signal
@@ -18,6 +19,7 @@ import clearformer as cf
 from clearformer import lens
 from clearformer.config import parse_override, resolve
 from clearformer.errors import CheckpointError, DataError, Interrupted, RunError, UserError
+from clearformer.runs.replay import RatesOfThen
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
 from clearformer.training.loop import train as train_in
@@ -196,7 +198,7 @@ def test_each_step_has_as_many_threads_as_then(
     assert_all_come_out_the_same("a", seen, (3, 9, 20))
     assert torch.get_num_threads() == before
     folder.threads_file.unlink()
-    with pytest.raises(RunError, match=r"are not those that it keeps"):
+    with pytest.raises(RunError, match=r"differ from those on disk"):
         assert_all_come_out_the_same("a", seen, (3, 9, 20))
 
 
@@ -271,11 +273,9 @@ def test_a_snapshot_is_no_checkpoint_to_go_on_from(train: Callable[..., RunFolde
     folder = train("a")
     newest = list_checkpoints(folder.checkpoints)[0]
     assert cf.load("a").step == step_of(newest) == 21
-    with pytest.raises(
-        RunError, match=r"^average: the mean is of checkpoints, and of step 4 .* keeps a snap"
-    ):
+    with pytest.raises(RunError, match=r"^average: only checkpoints are averaged, and step 4 .* is a snap"):
         cf.load("a", 4, average=2)
-    with pytest.raises(RunError, match=r"steps 21; snapshots of the steps 0, 1, 2, 4, 8, 16; cf\.replay"):
+    with pytest.raises(RunError, match=r"steps 21; snapshots of steps 0, 1, 2, 4, 8, 16; cf\.replay"):
         cf.load("a", "soon")
     for path in list_checkpoints(folder.checkpoints):
         shutil.rmtree(path)
@@ -305,7 +305,7 @@ def test_what_did_not_come_out_the_same_is_not_given_out(train: Callable[..., Ru
         was = path.rename(folder.path / "aside")
         save_snapshot(folder.snapshots, Progress(step=step), other)
         with pytest.raises(
-            RunError, match=rf"again from step 0, its weights after step {step} are not those"
+            RunError, match=rf"replayed from step 0, its weights after step {step} differ from those"
         ) as e:
             cf.replay("a", 3)
         assert "\n" not in str(e.value)
@@ -328,10 +328,10 @@ def test_a_rate_that_is_not_known_is_refused(train: Callable[..., RunFolder]) ->
     ):
         cf.replay("a", 3)
     folder.lr_factors_file.write_bytes(np.where(np.arange(len(factors)) == 2, np.nan, factors).tobytes())
-    with pytest.raises(RunError, match=r"lr_factors\.f64 does not tell it for all steps"):
+    with pytest.raises(RunError, match=r"lr_factors\.f64 does not have it for all steps"):
         cf.replay("a", 3)
     folder.lr_factors_file.write_bytes((factors * 0.5).tobytes())
-    with pytest.raises(RunError, match=r"lr_factors\.f64: damaged: it says that the learning rate of step 1"):
+    with pytest.raises(RunError, match=r"lr_factors\.f64: damaged: it has .* as the learning rate of step 1"):
         cf.replay("a", 3)
 
     folder = train("b", "train.schedule=cosine", "train.log_every=1")
@@ -341,6 +341,31 @@ def test_a_rate_that_is_not_known_is_refused(train: Callable[..., RunFolder]) ->
     folder.config_file.write_text(config.replace("max_steps = 21", "max_steps = 90"))
     with pytest.raises(RunError, match="it was resumed with another length"):
         cf.replay("b", 3)
+
+
+def rates_of(home: Path, *, logged: float, recorded: float | None) -> RatesOfThen:
+    """Return the rates of a run whose metrics.jsonl has the rate of step 1, and maybe its record the factor."""
+    folder = RunFolder(home / "rates")
+    folder.path.mkdir()
+    folder.metrics_file.write_text(f'{{"step": 1, "lr": {logged!r}}}\n')
+    if recorded is not None:
+        folder.lr_factors_file.write_bytes(np.array([recorded]).tobytes())
+    settings = ("train.lr=0.01", "train.warmup_steps=0", *CLOCK)
+    return RatesOfThen(folder, resolve(RunConfig, *map(parse_override, settings)))
+
+
+@pytest.mark.parametrize("recorded", [2.0**-52, None])
+def test_a_rate_of_zero_may_differ_by_rounding(home: Path, recorded: float | None) -> None:
+    rates = rates_of(home, logged=0.0, recorded=recorded)
+    factor = rates.factor(Progress(step=0, seconds=math.nextafter(9.0, 0)))
+    assert 0 < factor < 1e-15
+
+
+@pytest.mark.parametrize("recorded", [1e-6, None])
+def test_a_rate_of_zero_may_not_differ_by_more(home: Path, recorded: float | None) -> None:
+    rates = rates_of(home, logged=0.0, recorded=recorded)
+    with pytest.raises(RunError, match=r"learning rate"):
+        rates.factor(Progress(step=0, seconds=9 * (1 - 4e-7)))
 
 
 @pytest.mark.parametrize("step", [22, -1, 2.0, True, "3", None])
@@ -355,7 +380,7 @@ def test_a_run_without_its_training_is_refused(train: Callable[..., RunFolder], 
     folder = train("a")
     env = json.loads(folder.env_file.read_text())
     folder.env_file.write_text(json.dumps(env | {"text_sha256": ""}))
-    with pytest.raises(RunError, match="what it learned from is not known"):
+    with pytest.raises(RunError, match="its training data are unknown"):
         cf.replay("a", 3)
     folder.env_file.write_text(json.dumps(env))
     (home / "text.txt").write_text("the quick brown fox jumps over 1000 lazy dogs;\n" * 50)

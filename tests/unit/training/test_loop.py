@@ -497,9 +497,7 @@ def test_the_loss_of_a_batch_in_parts_is_the_mean(begun: Callable[..., Training]
 
 
 def test_parts_that_do_not_divide_the_batch_are_refused(configure: Callable[..., RunConfig]) -> None:
-    with pytest.raises(
-        ConfigError, match=r"train\.grad_accum_steps: 3 parts do not divide train\.batch_size=4"
-    ):
+    with pytest.raises(ConfigError, match=r"train\.grad_accum_steps: 3 does not divide train\.batch_size=4"):
         configure("train.grad_accum_steps=3")
 
 
@@ -603,7 +601,7 @@ def test_where_compiling_fails_the_run_goes_on_and_says_so(
     reporter = At()
 
     assert same_weights(trained("a", "train.compile=true", reporter=reporter), trained("b"))
-    assert reporter.said[-1] == "compiling failed, going on without it: Python.h: No such file"
+    assert reporter.said[-1] == "compiling failed, continuing without it: Python.h: No such file"
 
 
 @pytest.mark.parametrize("where", ["step", "compiled"])
@@ -627,7 +625,7 @@ def test_full_memory_ends_a_run_in_one_line_that_says_what_helps(
     assert str(found.value).startswith(
         "CUDA out of memory. Tried to allocate 6.13 GiB; raise train.grad_accum_steps"
     )
-    assert not any("going on without" in line for line in reporter.said)
+    assert not any("continuing without" in line for line in reporter.said)
 
 
 # --- going on ---------------------------------------------------------------------------------------------
@@ -716,7 +714,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_end_is_the_same(
     reporter = At()
     resumed("damaged", reporter=reporter)
 
-    assert reporter.said == ["going on from step 5"]
+    assert reporter.said == ["resuming from step 5"]
     assert_same_run(folder, run_folder("whole"))
 
 
@@ -728,7 +726,7 @@ def test_when_all_checkpoints_are_damaged_nothing_is_touched(
     (last_checkpoint(folder) / MODEL).unlink()
     before = folder.metrics_file.read_bytes()
 
-    with pytest.raises(CheckpointError, match="no whole one"):
+    with pytest.raises(CheckpointError, match="no checkpoint is intact"):
         resumed("a")
     assert folder.metrics_file.read_bytes() == before
 
@@ -773,7 +771,7 @@ def test_another_text_is_refused(trained: Trained, resumed: Resumed, text_file: 
     trained("a")
     text_file.write_text(text_file.read_text().replace("lazy", "zyla"))
 
-    with pytest.raises(DataError, match="the data have changed since this run began on them"):
+    with pytest.raises(DataError, match="the data have changed since this run started"):
         resumed("a")
 
 
@@ -984,7 +982,7 @@ def test_where_another_part_is_read_the_best_is_measured_on_it(
 
     assert losses.read == [12, 12, 12, None]
     assert best_of(run_folder("a")) == best
-    assert "measuring step 5, the best so far, on the held-out data now read" in reporter.said
+    assert "evaluating step 5, the best so far, on the current held-out data" in reporter.said
 
 
 def test_what_is_measured_anew_are_the_weights_of_the_best(
@@ -1023,7 +1021,7 @@ def test_where_the_same_part_is_read_the_best_is_not_measured_again(
 
     resumed("a", reporter=reporter, **changes)
 
-    assert reporter.said == ["going on from step 10"]
+    assert reporter.said == ["resuming from step 10"]
     assert before[2] == best_of(run_folder("a"))[2] == 6
 
 
@@ -1067,7 +1065,7 @@ def test_where_the_best_is_damaged_the_comparison_begins_anew(
     resumed("a", eval_flops_fraction=0.2, max_steps=20)
 
     assert best_of(run_folder("a")) == (15, 3.0, 12)
-    assert "the best checkpoint is chosen among the later ones" in caplog.text
+    assert "choosing the best checkpoint among later ones" in caplog.text
 
 
 # --- evaluations that fail ----------------------------------------------------------------------------------
@@ -1163,7 +1161,7 @@ def test_who_has_lost_a_run_writes_no_more(begun: Callable[..., Training]) -> No
 
     def check() -> None:
         if training.progress.step == 5:
-            raise RunInUseError("another process trains it")
+            raise RunInUseError("another process is training it")
 
     with pytest.raises(RunInUseError):
         training.run(Interrupts(), check)
@@ -1213,7 +1211,7 @@ def test_the_last_and_the_best_are_kept(
 def test_a_signal_lets_the_step_be_finished_and_kept(
     trained: Trained, run_folder: Folders, number: int
 ) -> None:
-    with pytest.raises(Interrupted, match=r"^stopped at step 7; .* kept in \S+/runs/a$") as e:
+    with pytest.raises(Interrupted, match=r"^stopped at step 7; .* saved in \S+/runs/a$") as e:
         trained("a", reporter=At(7, lambda: os.kill(os.getpid(), number)))
 
     assert e.value.exit_status == 128 + number
@@ -1326,7 +1324,7 @@ def test_an_interrupt_says_that_all_is_kept_when_it_is(
     """Also of its own checkpoint; and not where that could not be written."""
     hold = Hold(monkeypatch, step=7)
     threading.Thread(target=hold.let_go_soon).start()
-    with pytest.raises(Interrupted, match="everything so far is kept"):
+    with pytest.raises(Interrupted, match="progress is saved"):
         trained("a", reporter=At(7, interrupt))
     assert step_of(last_checkpoint(run_folder("a"))) == 7
 
@@ -1459,7 +1457,7 @@ def test_a_spoilt_weight_stops_the_run_and_is_not_kept(sabotaged: Callable[..., 
 def test_without_an_earlier_checkpoint_that_is_said(sabotaged: Callable[..., Training]) -> None:
     training = sabotaged(3, spoil_a_weight)
 
-    run_until_it_fails(training, "step 4: .*no checkpoint was written yet")
+    run_until_it_fails(training, "step 4: .*no checkpoint has been written")
 
     assert kept_steps(training) == []
 
@@ -1472,7 +1470,7 @@ def test_a_layer_that_overflows_stops_the_run_and_the_state_before_is_kept(
     run_until_it_fails(
         training,
         r"step 4: the loss is not finite; first in the output of blocks\.1\.mlp\.W_in; "
-        r"the state before it is kept as step 3 in",
+        r"the state before it is saved as step 3 in",
     )
 
     assert kept_steps(training) == [3]
@@ -1486,7 +1484,7 @@ def test_a_gradient_that_overflows_stops_the_run(sabotaged: Callable[..., Traini
     run_until_it_fails(
         training,
         r"step 4: the gradient is not finite; first in the gradient of blocks\.0\.mlp\.W_out\.weight; "
-        r"the state before it is kept as step 3",
+        r"the state before it is saved as step 3",
     )
 
     assert kept_steps(training) == [3]
@@ -1507,7 +1505,7 @@ def test_a_held_out_loss_that_is_not_finite_stops_the_run(
     )
     training = sabotaged(-1, lambda _: None)
 
-    run_until_it_fails(training, "step 5: the held-out loss is not finite; first in no module by itself")
+    run_until_it_fails(training, "step 5: the held-out loss is not finite; first in no single module")
 
     assert all(math.isfinite(line["loss"]) for line in read_metrics(training.folder.metrics_file))
 

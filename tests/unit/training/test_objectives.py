@@ -49,7 +49,7 @@ def test_only_masked_training_needs_logits_of_some_tokens() -> None:
 
 def test_batches_that_cannot_be_made_are_refused() -> None:
     PAIRS.check_batches(32, 5)
-    with pytest.raises(ConfigError, match=r"^train\.grad_accum_steps: 5 parts do not divide"):
+    with pytest.raises(ConfigError, match=r"^train\.grad_accum_steps: 5 does not divide"):
         MASKED.check_batches(32, 5)
     with pytest.raises(ConfigError, match=r"set train\.objective\.batch_tokens"):
         PAIRS.check_batches(8, 1)

@@ -81,7 +81,7 @@ def test_an_empty_name_is_no_run(trained: Trained, tmp_path: Path, monkeypatch: 
     "name", ["../x", "a/b", "", ".", "..", ".hidden", "-x", "a b", "a\n", "/abs", "x" * 101, "é"]
 )
 def test_a_name_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(RunError, match=r"--run: .* is no name for a run; use letters"):
+    with pytest.raises(RunError, match=r"--run: .* is not a valid run name; use letters"):
         new_run(name)
 
 
@@ -97,7 +97,7 @@ def test_a_taken_name_is_refused_with_the_ways_out(trained: Trained, tmp_path: P
 
     with pytest.raises(RunError, match=r"--run: .*/a exists; .*--resume.*another name"):
         new_run("a")
-    with pytest.raises(RunError, match=r"--run: .*/half-made exists and holds no run; choose another name"):
+    with pytest.raises(RunError, match=r"--run: .*/half-made exists but is not a run; choose another name"):
         new_run("half-made")
 
 
@@ -180,7 +180,7 @@ def test_the_best_is_found_without_links(trained: Trained, run_folder: Callable[
 def test_without_an_evaluation_there_is_no_best(trained: Trained) -> None:
     trained("a", "data.val_fraction=0.0")
 
-    with pytest.raises(RunError, match=r"^checkpoint: no checkpoint of .*/a was evaluated; take latest"):
+    with pytest.raises(RunError, match=r"^checkpoint: no checkpoint of .*/a was evaluated; use latest"):
         load("a", "best")
 
 
@@ -188,9 +188,7 @@ def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(trained: Tr
     trained("a", *THREE)
 
     for which in ("11", "Best", "-5", "5.0", "../step-00000005", "step-00000005", "", "1e1", "9" * 50):
-        with pytest.raises(
-            RunError, match=r"no checkpoint '.*'; there are latest, best and the steps 5, 10, 15"
-        ):
+        with pytest.raises(RunError, match=r"no checkpoint '.*'; there are latest, best and steps 5, 10, 15"):
             load("a", which)
     with pytest.raises(RunError, match="no checkpoint '999"):  # of more digits than a number has
         load("a", "9" * 5000)
@@ -275,10 +273,10 @@ def test_a_mean_of_more_checkpoints_than_there_are_says_how_many_there_are(train
     trained("a", *THREE)
 
     with pytest.raises(
-        RunError, match=r"^average: .*/a has 3 checkpoints up to step 15, and 4 are.*train\.keep_last"
+        RunError, match=r"^average: .*/a has 3 checkpoints up to step 15, but 4 are.*train\.keep_last"
     ):
         load("a", average=4)
-    with pytest.raises(RunError, match=r"has 1 checkpoint up to step 5, and 2 are"):
+    with pytest.raises(RunError, match=r"has 1 checkpoint up to step 5, but 2 are"):
         load("a", "5", average=2)
     with pytest.raises(RunError, match=r"at least 1 checkpoint; got 0"):
         load("a", average=0)
@@ -317,7 +315,7 @@ def test_a_run_says_the_type_of_its_products_and_takes_float32_where_a_processor
 
     with caplog.at_level("INFO"):
         assert load("a").dtype == dtype
-    assert ("this processor has no units for bfloat16" in caplog.text) == (
+    assert ("this processor has no native support for bfloat16" in caplog.text) == (
         dtype.itemsize == 4 and not has_units
     )
 

@@ -50,7 +50,7 @@ def test_a_step_of_many_shapes_is_compiled_only_where_asked(tmp_path: Path) -> N
 
 
 def test_pooling_has_no_part_in_filling_in() -> None:
-    with pytest.raises(ConfigError, match=r"model\.pooling: masked training pools nothing"):
+    with pytest.raises(ConfigError, match=r"model\.pooling: masked training does no pooling"):
         resolve_run(["masked", "model.pooling=mean"], None)
 
 

@@ -66,7 +66,7 @@ def test_threads_are_given_up_at_once_and_taken_back_when_two_looks_agree(used: 
     reporter = Noting()
     assert numbers(used, [0, 1, 0, 1, 0, 0, 2.2, 1, 1], reporter) == [4, 3, 3, 3, 3, 4, 2, 2, 3]
     assert torch.get_num_threads() == 4
-    assert reporter.said == ["other programs use this machine: 3 of 4 threads as long as they do"]
+    assert reporter.said == ["other programs are using this machine: using 3 of 4 threads for now"]
 
 
 @pytest.mark.usefixtures("_four_threads")

@@ -199,9 +199,7 @@ def check_countable(model: ModelConfig, train: TrainConfig) -> None:
         if isinstance(size, int)
     }
     key = max(sizes, key=lambda key: sizes[key])
-    raise ConfigError(
-        f"{key}: {sizes[key]:,} is too large: a tensor would have more bytes than can be counted"
-    )
+    raise ConfigError(f"{key}: {sizes[key]:,} is too large: the byte count of a tensor would overflow")
 
 
 def count_parameters(config: ModelConfig) -> ParameterCounts:

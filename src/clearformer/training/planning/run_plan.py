@@ -74,13 +74,13 @@ def notes_on(run: RunConfig) -> list[str]:
     notes = []
     if run.model.vocab_size is None and run.tokenizer.kind == "char":
         notes.append(
-            f"note: how many characters the text has is not known yet; the plan takes {expected_vocabulary(run)}. "
-            f"model.vocab_size=N sets another number"
+            f"note: the number of distinct characters is not known yet; the plan assumes {expected_vocabulary(run)}. "
+            f"Set another with model.vocab_size=N"
         )
     n_classes = expected_classes(run)
     if n_classes is not None and run.model.n_classes is None and getattr(run.data, "labels", None) is None:
         notes.append(
-            f"note: how many labels the texts have is not known yet; the plan takes {n_classes}. "
-            f"model.n_classes=N sets another number"
+            f"note: the number of labels is not known yet; the plan assumes {n_classes}. "
+            f"Set another with model.n_classes=N"
         )
     return notes

@@ -57,7 +57,7 @@ class Processes:
             return cls()
         if device.index is not None:
             raise ConfigError(
-                f"train.device: {device} is one GPU, and each of {count} processes takes its own; set cuda"
+                f"train.device: {device} is one GPU, but each of the {count} processes needs its own; set cuda"
             )
         if device.type == "cuda":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())

@@ -63,7 +63,7 @@ class ConsoleReporter(Reporter):
             )
             if metrics["val_share"] < 1 and not self.explained_tilde:
                 self.explained_tilde = True
-                self.note("~ is measured on a part of the held-out data, always the same part")
+                self.note("~: measured on a fixed part of the held-out data")
         if metrics and self.has_bar:
             done, left = self.fraction_done(progress)
             self.move_bar(done, self.describe(progress, left))
@@ -110,7 +110,7 @@ class ConsoleReporter(Reporter):
         each = (progress.seconds - self.settled.seconds) / (FORETOLD_AFTER - SETTLED_AFTER)
         if steps == FORETOLD_AFTER and self.config.train.max_steps is None and each:
             n_steps = progress.step + round(self.fraction_done(progress)[1] / each)
-            self.note(f"about {n_steps:,} steps in all, as fast as they go now")
+            self.note(f"about {n_steps:,} steps in all at the current speed")
 
     def note(self, text: str) -> None:
         """Print a remark between the lines of the table."""

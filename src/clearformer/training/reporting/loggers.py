@@ -93,7 +93,7 @@ def summary_writer_type() -> type[Any]:
     Raises:
         MissingPackageError: TensorBoard is not installed.
     """
-    with needs_extra("tensorboard", "train.tensorboard: a run's curves need TensorBoard"):
+    with needs_extra("tensorboard", "train.tensorboard: logging curves needs TensorBoard"):
         from torch.utils.tensorboard import SummaryWriter
     return SummaryWriter
 
@@ -142,10 +142,11 @@ def check_logger(logger: object) -> None:
     """Raise ConfigError if an object is not a logger."""
     if isinstance(logger, type):
         name = logger.__name__
-        raise ConfigError(f"loggers: {name} is a class: give a logger made of it, such as {name}(...)")
+        raise ConfigError(f"loggers: {name} is a class; pass an instance, such as {name}(...)")
     if not isinstance(logger, Logger):
         raise ConfigError(
-            f"loggers: {type(logger).__name__} is none: it needs start(config), log(step, values) and finish(summary)"
+            f"loggers: {type(logger).__name__} is not a logger: it needs start(config), log(step, values) and "
+            "finish(summary)"
         )
 
 
@@ -212,4 +213,6 @@ class LoggingReporter(Reporter):
                 getattr(logger, method)(*arguments)
             except Exception as error:
                 self.loggers.remove(logger)
-                self.say(f"{type(logger).__name__} is left out from now on: {type(error).__name__}: {error}")
+                self.say(
+                    f"{type(logger).__name__} disabled for the rest of the run: {type(error).__name__}: {error}"
+                )

@@ -155,15 +155,15 @@ def verify(folder: Path, *names: str) -> None:
         manifest = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
         expected = {name: dict(manifest[name]) for name in names or (MODEL, OPTIMIZER, STATE)}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{folder}: damaged: {MANIFEST} is missing or no manifest ({error})") from None
+        raise CheckpointError(f"{folder}: damaged: {MANIFEST} is missing or invalid ({error})") from None
     for name in expected:
         try:
             actual = describe(folder / name)
         except OSError as error:
             raise CheckpointError(f"{folder / name}: damaged: cannot be read ({error.strerror})") from None
         if actual != expected[name]:
-            what = "size is" if actual["size"] != expected[name].get("size") else "contents are"
-            raise CheckpointError(f"{folder / name}: damaged: its {what} not what the manifest says")
+            what = "size does" if actual["size"] != expected[name].get("size") else "contents do"
+            raise CheckpointError(f"{folder / name}: damaged: its {what} not match the manifest")
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
@@ -195,7 +195,7 @@ def read_progress(folder: Path) -> Progress:
         if isinstance(value, bool) or not isinstance(value, kind | int):
             raise CheckpointError(f"{folder / STATE}: damaged: {field.name} is {shown(value)}")
     if min(progress.step, progress.tokens, progress.seconds) < 0:
-        raise CheckpointError(f"{folder / STATE}: damaged: a number of it is negative")
+        raise CheckpointError(f"{folder / STATE}: damaged: it contains a negative number")
     return progress
 
 
@@ -235,10 +235,10 @@ def newest_whole(checkpoints: Path) -> Checkpoint | None:
         try:
             return load_checkpoint(folder)
         except CheckpointError as error:
-            logger.warning("%s; looking for an earlier one", error)
+            logger.warning("%s; trying an earlier one", error)
             damage = damage or error
     if damage:
-        raise CheckpointError(f"{damage}; there is no whole one: delete {checkpoints} to begin anew")
+        raise CheckpointError(f"{damage}; no checkpoint is intact: delete {checkpoints} to start over")
     return None
 
 

@@ -113,12 +113,12 @@ class RunFolder:
             ConfigError: config.toml is damaged; the message names it.
         """
         if not self.config_file.is_file():
-            raise RunError(f"{self.path} is no run's folder: it has no config.toml")
+            raise RunError(f"{self.path} is not a run folder: it has no config.toml")
         settings = read_toml(self.config_file)
         absent = [name for name in RunConfig.model_fields if name not in settings]
         if absent:
             raise ConfigError(
-                f"{self.config_file}: damaged: it has no {' and no '.join(absent)}, and a run writes all of them"
+                f"{self.config_file}: damaged: it has no {' and no '.join(absent)}, which every run writes"
             )
         try:
             return resolve(RunConfig, settings)
@@ -139,9 +139,9 @@ class RunFolder:
             return None
         if text_sha256 == "":
             raise RunError(
-                f"{self.path}: what it was trained on is not known, for it was imported or saved "
-                "from Python: measure it on data of yours (data=FILE, on the command line --data FILE), or begin a "
-                "new run with its weights (train.pretrained)"
+                f"{self.path}: its training data are unknown, as it was imported or saved from Python: "
+                "evaluate it on your own data (data=FILE, on the command line --data FILE), or start a new run from "
+                "its weights (train.pretrained)"
             )
         return text_sha256
 
@@ -154,8 +154,8 @@ class RunFolder:
         original = self.trained_on()
         if original is None:
             raise RunError(
-                f"{self.env_file}: missing or damaged, and it told which text the run began on; if that has not "
-                f'changed since, write {{"text_sha256": "{text_sha256}"}} into it'
+                f"{self.env_file}: missing or damaged, so the run's text cannot be checked; if the text has not "
+                f'changed, write {{"text_sha256": "{text_sha256}"}} into it'
             )
         if original == text_sha256:
             return None
@@ -163,7 +163,7 @@ class RunFolder:
         paths = [f"data.{key}={getattr(data, key)}" for key in PATHS if getattr(data, key, None)]
         named = " ".join(paths) or f"the built-in {data.label}"
         return (
-            f"{self.config_file}: the data have changed since this run began on them: {named} had the SHA-256 "
+            f"{self.config_file}: the data have changed since this run started: {named} had SHA-256 "
             f"{original[:12]} and now has {text_sha256[:12]}"
         )
 
@@ -190,7 +190,7 @@ class RunFolder:
             RunError: the run was imported, or env.json does not record its training data.
         """
         if difference := self.difference_of_text(text_sha256):
-            raise DataError(f"{difference}; put back what was there, or begin a new run")
+            raise DataError(f"{difference}; restore the data or start a new run")
 
     def read_tokenizer(self) -> Tokenizer:
         return load_tokenizer(self.tokenizer_file)
@@ -291,7 +291,7 @@ def _metrics_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
         _json_line(metrics)  # fails for values that a resumed run could not write again
         if type(metrics["step"]) is int:
             return metrics
-    raise RunError(f"{path}: line {number} is no line of metrics; delete it")
+    raise RunError(f"{path}: line {number} is not a metrics record; delete it")
 
 
 def _json_line(line: Mapping[str, Any]) -> bytes:

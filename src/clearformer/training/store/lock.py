@@ -144,14 +144,17 @@ def has_ended(claim: bytes) -> bool:
 
 def _in_use(folder: Path, read: Callable[[], bytes]) -> RunInUseError:
     """Return the error that names a folder's holder, after waiting up to a second until its file can be read."""
-    who = "another process trains it"  # if nothing can be read, it has just ended
+    who = "another process is training it"  # if nothing can be read, it has just ended
     for _ in range(10):
         time.sleep(0.1)  # the holder may have taken the folder just now, and not written its file yet
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             about = json.loads(read())
-            who = f"process {about['pid']} on {about['host']} trains it since {about['since']} ({about['command']})"
+            who = (
+                f"process {about['pid']} on {about['host']} has been training it since {about['since']} "
+                f"({about['command']})"
+            )
             break
-    return RunInUseError(f"{folder} is in use: {who}; wait until that has ended, or end it")
+    return RunInUseError(f"{folder} is in use: {who}; wait for it to finish, or stop it")
 
 
 # --- with locks -------------------------------------------------------------------------------------------

@@ -28,8 +28,8 @@ def pretrained_tokenizer(config: RunConfig) -> Tokenizer | None:
     theirs = folder.read_config().tokenizer
     if config.tokenizer != theirs:
         raise ConfigError(
-            f"tokenizer: {_described(config.tokenizer)} is not {_described(theirs)}, in whose tokens the weights of "
-            f"train.pretrained={folder.path} are; leave it out, and it is taken from there"
+            f"tokenizer: {_described(config.tokenizer)} is not {_described(theirs)}, the tokenizer of "
+            f"train.pretrained={folder.path}; remove the setting to use that one"
         )
     return folder.read_tokenizer()
 
@@ -55,19 +55,19 @@ def load_pretrained(model: nn.Module, run: Path, reporter: Reporter) -> None:
         if not is_other_head and not name.startswith("classifier."):
             raise ConfigError(
                 f"train.pretrained: {name} is {pretrained_shape} in {run} and {own_shape} in this model; its sizes "
-                f"must be those of {run / 'config.toml'}"
+                f"must match {run / 'config.toml'}"
             )
         weights.pop(name, None)
     model.load_state_dict(weights, strict=False)
     anew = ", ".join(sorted({name.partition(".")[0] for name in own.keys() - weights.keys()}))
     reporter.say(
-        f"beginning with the weights of {run}, step {checkpoint.progress.step}{anew and f'; anew: {anew}'}"
+        f"starting from the weights of {run}, step {checkpoint.progress.step}{anew and f'; new: {anew}'}"
     )
 
 
 def _described(tokenizer: TokenizerConfig) -> str:
     size = getattr(tokenizer, "vocab_size", None)
-    return tokenizer.kind if size is None else f"{tokenizer.kind} of {size} tokens"
+    return tokenizer.kind if size is None else f"{tokenizer.kind} with {size} tokens"
 
 
 def _shape(tensor: object) -> str:

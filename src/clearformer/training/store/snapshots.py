@@ -97,7 +97,7 @@ def check_room(place: Path, weights: Mapping[str, Tensor]) -> None:
     free = shutil.disk_usage(place).free
     if free < (1 + LEFT_FREE) * n_bytes:
         raise DiskError(
-            f"{place}: no snapshot of {n_bytes / 1e6:,.1f} MB is written, for {free / 1e6:,.1f} MB are left and "
+            f"{place}: no snapshot of {n_bytes / 1e6:,.1f} MB is written: {free / 1e6:,.1f} MB are free, and "
             "checkpoints need them"
         )
 
@@ -150,7 +150,7 @@ class SnapshotStore:
             save_snapshot(self.place, progress, weights)
         except DiskError as error:
             self.steps = None
-            logger.warning("%s; the run goes on without further snapshots", error)
+            logger.warning("%s; continuing without snapshots", error)
 
     def when_written(self) -> Callable[[], None]:
         """Return a function for any thread that waits until the snapshots so far are written."""

@@ -125,7 +125,7 @@ def check_state_keys(optimizer: Optimizer) -> None:
     for state in optimizer.state.values():
         if expected is not None and state and set(state) != expected:
             wanted, found = (", ".join(sorted(keys)) for keys in (expected, state))
-            raise RuntimeError(f"train.optimizer keeps {wanted} of a parameter, and it has {found}")
+            raise RuntimeError(f"train.optimizer keeps {wanted} for a parameter, but it has {found}")
 
 
 def _on_cpu(tensor: Tensor, copy: bool) -> Tensor:

@@ -179,7 +179,7 @@ class ClassificationTask(Task):
             dtype=options.dtype,
         ).report
         baseline = baseline_on(data, texts)
-        without = f", without those that stand in training too ({int(left_out.sum()):,})"
+        without = f", without those also in training ({int(left_out.sum()):,})"
         description = data.description + (without if options.unseen else "")
         sections = (
             Section(heading=f"{description}:", figures=class_figures(scores, baseline)),
@@ -209,7 +209,7 @@ class ClassificationTask(Task):
 
     def _prediction(self, text: str, label: int, logprobs: np.ndarray) -> str:
         predicted = int(logprobs.argmax())
-        verdict = "right" if predicted == label else f"is {self.dataset.labels[label]}"
+        verdict = "right" if predicted == label else f"wrong: {self.dataset.labels[label]}"
         name, probability = self.dataset.labels[predicted], np.exp(logprobs[predicted])
         return f"{name} {probability:.0%} ({verdict}): {shortened(text)}"
 
@@ -248,7 +248,7 @@ def seen_in_training(data: EvaluationData, texts: LabelledSplit) -> np.ndarray:
     train = trained_on.splits["train"].texts
     seen = np.array(list(also_in(((text,) for text in texts.texts), ((text,) for text in train))))
     if seen.all():
-        raise DataError(f"{data.description}: every text stands in training too: none is left to measure")
+        raise DataError(f"{data.description}: every text is also in training, so there is none to evaluate")
     return seen
 
 
@@ -267,7 +267,7 @@ def baseline_on(data: EvaluationData, split: LabelledSplit) -> Baseline | str:
     try:
         trained_on = data.training_data()
     except (DataError, RunError) as error:
-        return f"none, for it learns from the run's training texts: {error}"
+        return f"none: it needs the run's training texts: {error}"
     assert isinstance(trained_on, LabelledDataset)
     return baseline_or_reason(trained_on, split)
 

@@ -46,7 +46,7 @@ from clearformer.training.tasks.task import (
 
 SAMPLE_TOKENS = 40
 HELD_OUT_SEED = 0  # so that every run masks the same held-out tokens
-LEGEND = "masked tokens are in brackets: [token] where the guess is right, [guess|token] where it is wrong"
+LEGEND = "masked tokens in brackets: [token] if predicted correctly, else [prediction|token]"
 
 
 def masked_in_order(
@@ -169,8 +169,8 @@ class MaskedTask(Task):
         batches = masked_in_order(self.config, self.dataset)
         if not any((batch.targets != IGNORED).any() for batch in batches):  # usually ends at the first batch
             raise DataError(
-                "data.val_fraction: the held-out split has no token to mask, for all of its tokens are special ones "
-                "such as [UNK]; hold out other texts, hold out nothing (data.val_fraction=0), or take another tokenizer"
+                "data.val_fraction: the held-out split has no token to mask: all are special tokens such as "
+                "[UNK]; hold out other texts, hold out nothing (data.val_fraction=0), or use another tokenizer"
             )
 
     # --- loss -----------------------------------------------------------------------------------------------
@@ -209,12 +209,11 @@ class MaskedTask(Task):
         result = evaluate_masked(trained.model, batches, dtype=options.dtype)
         if result is None:
             raise DataError(
-                f"{data.description}: no token to mask, for all of its tokens are special ones such as [UNK]; "
-                "give texts that the run's tokenizer knows"
+                f"{data.description}: no token to mask: all are special tokens such as [UNK]; "
+                "use texts that the run's tokenizer knows"
             )
         note = (
-            f"{one_vocabulary(trained.tokenizer.vocab_size)},\n"
-            "and never with those of a model that reads from left to right."
+            f"{one_vocabulary(trained.tokenizer.vocab_size)},\nand never with those of a left-to-right model."
         )
         predicted = f"{result.n_tokens:,} masked tokens, the same ones every time"
         figures = accuracy_figures(result, "the masked tokens", predicted, data.description)
@@ -247,7 +246,7 @@ class MaskedTask(Task):
 
     def figures(self, result: MaskedEvaluation) -> tuple[Section, ...]:
         line = (
-            f"held-out text: {result.accuracy:.1%} of {result.n_tokens:,} masked tokens were guessed right; "
+            f"held-out text: {result.accuracy:.1%} of {result.n_tokens:,} masked tokens predicted correctly; "
             f"{result.loss:.4f} nats per token, perplexity {result.perplexity:.2f}"
         )
         return Section(text=line), vocabulary_note(self.tokenizer.vocab_size)

@@ -38,13 +38,13 @@ from clearformer.training.tasks.task import (
     Task,
     TrainedModel,
     check_rows_divide,
-    rows_of_part,
+    contiguous_rows,
     to_tensors,
 )
 
 SAMPLE_TOKENS = 400  # at the end of a run
 PROMPT, STRIDE, FIRST_TOKENS = "The ", 16, 40  # for the commands to try next
-NOT_LOSSLESS = "- (the tokens do not hold all of the text)"
+NOT_LOSSLESS = "- (the tokens do not encode the whole text)"
 
 
 class NextTokenTask(Task):
@@ -78,7 +78,7 @@ class NextTokenTask(Task):
     def batch(self, step: int, part: int, n_parts: int) -> tuple[Tensor, ...]:
         """Return inputs and targets, each [B T]."""
         return to_tensors(
-            *self.batches.batch(step, rows_of_part(self.config.train.batch_size, part, n_parts))
+            *self.batches.batch(step, contiguous_rows(self.config.train.batch_size, part, n_parts))
         )
 
     def example_ids(self, step: int) -> Int64[np.ndarray, " B"]:
@@ -92,7 +92,7 @@ class NextTokenTask(Task):
 
     @classmethod
     def rows_of_part(cls, n_rows: int, part: int, n_parts: int) -> slice:
-        return rows_of_part(n_rows, part, n_parts)
+        return contiguous_rows(n_rows, part, n_parts)
 
     def n_tokens(self, step: int) -> int:
         return self.config.train.batch_size * self.config.model.max_seq_len
@@ -111,7 +111,7 @@ class NextTokenTask(Task):
         if n_tokens < 2:
             raise DataError(
                 f"data.val_fraction: the held-out split has {n_tokens} token{'s' * (n_tokens != 1)}, and a prediction "
-                "needs two; hold out more, hold out nothing (data.val_fraction=0), or give a longer text"
+                "needs two; hold out more, hold out nothing (data.val_fraction=0), or use a longer text"
             )
 
     # --- loss -----------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class NextTokenTask(Task):
         )
         note = one_vocabulary(trained.tokenizer.vocab_size)
         if result.bits_per_char is not None:
-            note += ";\nbits per character and per byte compare any two models of the same text"
+            note += ";\nbits per character and per byte are comparable between any models of the same text"
         sections = (Section(figures=text_figures(result, data.description)), Section(text=f"{note}."))
         return EvaluationReport(sections, result.to_json())
 
@@ -199,7 +199,7 @@ class NextTokenTask(Task):
 
     def figures(self, result: Evaluation) -> tuple[Section, ...]:
         line = (
-            f"held-out text (all {result.n_tokens:,} tokens of it): {result.loss:.4f} nats per token, "
+            f"held-out text (all {result.n_tokens:,} tokens): {result.loss:.4f} nats per token, "
             f"perplexity {result.perplexity:.2f}"
         )
         if result.bits_per_char is not None:
@@ -234,7 +234,7 @@ def text_figures(result: Evaluation, description: str) -> tuple[Figure, ...]:
         Figure("bits per token", f"{result.bits_per_token:.4f}"),
         Figure("bits per character", bits(result.bits_per_char)),
         Figure("bits per byte", bits(result.bits_per_byte)),
-        Figure("mean entropy", f"{result.mean_entropy:.4f} nats: the loss that the model itself expects"),
+        Figure("mean entropy", f"{result.mean_entropy:.4f} nats, the loss the model expects"),
         Figure("predicted", f"{result.n_tokens:,} tokens{size}{unknown_tokens(result)}"),
         Figure("read", f"{description}, context {result.context}, stride {result.stride}"),
     )
@@ -250,4 +250,4 @@ def unknown_tokens(result: Evaluation) -> str:
     if not result.n_unknown:
         return ""
     share = result.n_unknown / result.n_tokens
-    return f", {result.n_unknown:,} of them ({share:.2%}) for what the vocabulary lacks"
+    return f", {result.n_unknown:,} of them ({share:.2%}) not in the vocabulary"

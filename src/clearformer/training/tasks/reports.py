@@ -65,12 +65,16 @@ class EvaluationReport:
 
 def one_vocabulary(vocab_size: int) -> str:
     """Return a sentence that says which losses may be compared."""
-    return f"Perplexity and loss per token compare only within one vocabulary (here {vocab_size} tokens)"
+    return (
+        f"Perplexity and loss per token are comparable only within one vocabulary (here {vocab_size} tokens)"
+    )
 
 
 def vocabulary_note(vocab_size: int) -> Section:
     """Return the same as a line for the figures at the end of a run."""
-    return Section(text=f"(perplexities compare only within one vocabulary, here of {vocab_size:,} tokens)")
+    return Section(
+        text=f"(perplexities are comparable only within one vocabulary, here {vocab_size:,} tokens)"
+    )
 
 
 def accuracy_figures(

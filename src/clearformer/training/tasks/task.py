@@ -185,8 +185,8 @@ class Task(ABC):
             UserError: the task does not implement this.
         """
         raise UserError(
-            f"train.objective.kind={self.config.train.objective.kind}: this objective's task does not tell which "
-            f"example a row of a batch is ({type(self).__name__}.example_ids, find_examples and targets_at)"
+            f"train.objective.kind={self.config.train.objective.kind}: this objective's task does not say which "
+            f"example is in each batch row ({type(self).__name__}.example_ids, find_examples and targets_at)"
         )
 
     def find_examples(self, examples: Sequence[int]) -> list[Example]:
@@ -199,7 +199,7 @@ class Task(ABC):
 
     @classmethod
     def rows_of_part(cls, n_rows: int, part: int, n_parts: int) -> slice:
-        """Return the rows of a whole batch that are in one of its parts."""
+        """Return the rows of a whole batch that are in one of its parts; by default every `n_parts`-th."""
         return slice(part, n_rows, n_parts)
 
     def check_measurable(self) -> None:
@@ -298,13 +298,13 @@ def with_size(model: ModelConfig, key: str, size: int, whose: str) -> ModelConfi
     current = getattr(model, key)
     if current is not None and current != size:
         raise ConfigError(
-            f"model.{key}: {current} does not fit {whose.format(size)}; leave it out, and it is taken from there"
+            f"model.{key}: {current} does not match {whose.format(size)}; remove it to use that number"
         )
     return model.replace(**{key: size})
 
 
-def rows_of_part(batch_size: int, part: int, n_parts: int) -> slice:
-    """Return the rows of one part of a batch that divides evenly."""
+def contiguous_rows(batch_size: int, part: int, n_parts: int) -> slice:
+    """Return the adjacent rows that are one part of a batch that divides evenly."""
     size = batch_size // n_parts
     return slice(part * size, (part + 1) * size)
 

@@ -139,13 +139,13 @@ class TranslationTask(Task):
         )
         predicted = f"{forced.n_tokens:,} tokens of {forced.n_pairs:,} translations"
         search = "greedily" if options.n_beams == 1 else f"by beam search with {options.n_beams} beams"
-        cut = f"; {own.n_cut:,} were cut where they became too long" if own.n_cut else ""
+        cut = f"; {own.n_cut:,} were cut at the maximum length" if own.n_cut else ""
         sections = (
             Section(figures=accuracy_figures(forced, "the tokens", predicted, data.description)),
             Section(text=f"Translated {search}{cut}:\n{own.scores}"),
             Section(
                 text=f"{one_vocabulary(trained.tokenizer.vocab_size)};\n"
-                "BLEU and chrF compare any two models of the same sentences, under the same signature."
+                "BLEU and chrF are comparable between any models on the same sentences with the same signature."
             ),
         )
         return EvaluationReport(sections, forced.to_json() | own.to_json())
@@ -184,5 +184,5 @@ class TranslationTask(Task):
 
 def _example(source: str, translation: str, reference: str) -> str:
     if translation == reference:
-        return f"{shortened(source)}\n  -> {shortened(translation)} (as in the reference)"
+        return f"{shortened(source)}\n  -> {shortened(translation)} (matches the reference)"
     return f"{shortened(source)}\n  -> {shortened(translation)}\n     reference: {shortened(reference)}"

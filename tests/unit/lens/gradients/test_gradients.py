@@ -244,7 +244,7 @@ def test_a_runs_earlier_checkpoint_is_where_the_ledger_begins(tmp_path: Path) ->
     assert [part.label for part in found.parts if part.value] == ["embed"]
     assert lens.loss_changes_since(run, "abcabc", since=3) == found
     assert lens.loss_changes_since(run, "abcabc", since=7).sum == 0
-    with pytest.raises(UserError, match="has no checkpoint '5'; there are latest, best and the steps 3, 7"):
+    with pytest.raises(UserError, match="has no checkpoint '5'; there are latest, best and steps 3, 7"):
         lens.loss_changes_since(run, "abcabc", since=5)
 
 

@@ -40,7 +40,7 @@ def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) ->
 def test_one_gpu_is_not_for_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(
-        ConfigError, match=r"train\.device: cuda:1 is one GPU, and each of 2 processes takes its own"
+        ConfigError, match=r"train\.device: cuda:1 is one GPU, but each of the 2 processes needs its own"
     ):
         Processes.join(torch.device("cuda", 1))
 

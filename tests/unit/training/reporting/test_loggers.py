@@ -130,7 +130,7 @@ def test_what_is_no_logger_is_refused_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(
-        ConfigError, match=r"loggers: dict is none: it needs start\(config\), log\(step, values\)"
+        ConfigError, match=r"loggers: dict is not a logger: it needs start\(config\), log\(step, values\)"
     ):
         train(tmp_path, monkeypatch, {})
     assert not (tmp_path / "runs").exists()
@@ -153,6 +153,6 @@ def test_a_logger_that_fails_is_left_out_and_the_run_goes_on() -> None:
         reporter.stepped(Progress(step=step), {"step": step, "loss": 1.0})
     reporter.end()
 
-    assert Told.said == ["Failing is left out from now on: OSError: no network"]
+    assert Told.said == ["Failing disabled for the rest of the run: OSError: no network"]
     assert kept.told == [(1, {"loss": 1.0}), (2, {"loss": 1.0}), {"loss": 1.0}]
     assert failing.told == []

@@ -37,8 +37,8 @@ def test_what_the_mark_means_is_said_once_and_only_where_it_stands(
             reporter.stepped(Progress(step=1), line)
         return capsys.readouterr().err
 
-    assert told(0.1, 0.1, 1.0).count("(~ is measured on a part") == 1
-    assert "(~ is measured on a part" not in told(1.0, 1.0)
+    assert told(0.1, 0.1, 1.0).count("(~: measured on a fixed part") == 1
+    assert "(~: measured on a fixed part" not in told(1.0, 1.0)
 
 
 def test_a_run_by_the_clock_foretells_its_steps(capsys: pytest.CaptureFixture[str]) -> None:

@@ -325,7 +325,7 @@ def test_when_all_are_damaged_the_newest_is_named_with_the_way_out(tmp_path: Pat
         truncate(save_checkpoint(tmp_path, checkpoint_of(step)) / OPTIMIZER)
 
     with pytest.raises(
-        CheckpointError, match=r"step-00000020.optimizer\.safetensors.*no whole one: delete"
+        CheckpointError, match=r"step-00000020.optimizer\.safetensors.*no checkpoint is intact: delete"
     ) as e:
         newest_whole(tmp_path)
     assert e.value.exit_status == 1

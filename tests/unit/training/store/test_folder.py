@@ -111,7 +111,7 @@ def test_beginning_that_fails_leaves_nothing_behind(
 def test_another_text_is_refused(folder: RunFolder) -> None:
     folder.check_same_data(SHA256)
 
-    with pytest.raises(DataError, match=r"data\.path=.*/text\.txt had the SHA-256 0{12} and now has 1{12}"):
+    with pytest.raises(DataError, match=r"data\.path=.*/text\.txt had SHA-256 0{12} and now has 1{12}"):
         folder.check_same_data("1" * 64)
 
 
@@ -126,7 +126,7 @@ def test_the_difference_of_a_text_is_told_and_none_is_none(folder: RunFolder) ->
 def test_an_imported_run_was_trained_on_nothing_that_is_known(folder: RunFolder) -> None:
     folder.env_file.write_text('{"text_sha256": ""}')
     for compare in (folder.trained_on, lambda: folder.check_same_data(SHA256)):
-        with pytest.raises(RunError, match="what it was trained on is not known"):
+        with pytest.raises(RunError, match="its training data are unknown"):
             compare()
 
 

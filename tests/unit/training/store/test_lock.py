@@ -58,7 +58,10 @@ def test_who_comes_second_is_told_who_came_first(folder: Path) -> None:
         hold.check()
 
     told = str(error)
-    assert f"{folder} is in use: process {os.getpid()} on {socket.gethostname()} trains it since 2" in told
+    assert (
+        f"{folder} is in use: process {os.getpid()} on {socket.gethostname()} has been training it since 2"
+        in told
+    )
     assert Path(sys.argv[0]).name in told
     assert "\n" not in told
     assert error.exit_status == 1
@@ -224,7 +227,7 @@ def test_a_claim_is_taken_over_once_it_is_stale(folder: Path, claims: Callable[[
     dead.write_text(json.dumps({"pid": 1, "host": "elsewhere", "since": "then", "command": "train"}))
     age(dead, module.STALE_SECONDS - 60)
     with (
-        pytest.raises(RunInUseError, match="process 1 on elsewhere trains it since then"),
+        pytest.raises(RunInUseError, match="process 1 on elsewhere has been training it since then"),
         one_writer(folder),
     ):
         pass

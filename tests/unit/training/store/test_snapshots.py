@@ -143,7 +143,7 @@ def test_none_are_kept_where_none_are_wanted_or_only_few_would_fit(
     assert not run_folder("few").snapshots.exists()
     [line] = [line for line in said if "snapshots" in line]
     assert line.startswith(
-        "keeping no snapshots: fewer than 8 of 0.0 MB fit into train.snapshot_megabytes=0.001"
+        "keeping no snapshots: fewer than 8 of 0.0 MB each fit in train.snapshot_megabytes=0.001"
     )
 
 
@@ -300,7 +300,7 @@ def test_where_a_snapshot_cannot_be_written_the_run_goes_on_without(
 
     assert kept(run_folder("a")) == [0, 1]
     [message] = [record.getMessage() for record in caplog.records]
-    assert message.endswith("No space left on device; the run goes on without further snapshots")
+    assert message.endswith("No space left on device; continuing without snapshots")
     for name, value in result.model.state_dict().items():
         assert torch.equal(value, whole.model.state_dict()[name])
     resumed("a", max_steps=17)
@@ -320,9 +320,7 @@ def test_they_leave_room_for_checkpoints(
     assert kept(run_folder("b")) == []
     assert list_checkpoints(run_folder("b").checkpoints)
     [message] = [record.getMessage() for record in caplog.records]
-    assert message.endswith(
-        "for 0.3 MB are left and checkpoints need them; the run goes on without further snapshots"
-    )
+    assert message.endswith(": 0.3 MB are free, and checkpoints need them; continuing without snapshots")
     trained("a")
     assert kept(run_folder("a")) == [0, 1, 2, 4, 8]
 

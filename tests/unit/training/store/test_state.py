@@ -109,7 +109,7 @@ def test_the_state_of_another_optimizer_is_refused(configure: Callable[..., RunC
         step(each)
     kept = optimizer_tensors(muon.model, muon.optimizers)
 
-    with pytest.raises(RuntimeError, match=r"train\.optimizer keeps .* of a parameter, and it has "):
+    with pytest.raises(RuntimeError, match=r"train\.optimizer keeps .* for a parameter, but it has "):
         load_optimizer_tensors(adam.model, adam.optimizers, kept)
 
 

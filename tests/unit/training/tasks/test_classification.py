@@ -38,7 +38,7 @@ def test_the_classes_are_the_labels_of_the_data(
 
     assert outcome.model.config.n_classes == run_folder("a").read_config().model.n_classes == 3
     with pytest.raises(
-        ConfigError, match=r"model\.n_classes: 4 does not fit the 3 labels of the data; leave it out"
+        ConfigError, match=r"model\.n_classes: 4 does not match the 3 labels of the data; remove it"
     ):
         trained("b", "classification", "model.n_classes=4")
     assert not run_folder("b").path.exists()
@@ -85,7 +85,7 @@ def test_a_sample_is_of_texts_from_everywhere_with_guess_and_truth(trained: Trai
         guess, percent, truth, text = re.fullmatch(r"(\w+) (\d+)% \((.*?)\): (.*)", line).groups()  # type: ignore[union-attr]
         [label] = {label for other, label in zip(texts.texts, texts.label_ids, strict=True) if other == text}
         name = outcome.task.dataset.labels[label]  # type: ignore[attr-defined]
-        assert truth == ("right" if guess == name else f"is {name}")
+        assert truth == ("right" if guess == name else f"wrong: {name}")
         assert 33 <= int(percent) <= 100
     assert lines[0].endswith(texts.texts[0])
     assert lines[-1].endswith(texts.texts[-1])

@@ -103,7 +103,7 @@ def unknown_in_the_end(tmp_path: Path, held_out: str) -> tuple[str, ...]:
 def test_where_nothing_at_all_can_be_guessed_that_is_said_before_training(
     trained: Trained, run_folder: Callable[[str], RunFolder], tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError, match=r"held-out split has no token to mask, .*\[UNK\]; .*val_fraction=0"):
+    with pytest.raises(DataError, match=r"held-out split has no token to mask: .*\[UNK\]; .*val_fraction=0"):
         trained("a", "masked", *unknown_in_the_end(tmp_path, UNKNOWN * 8))
     assert not run_folder("a").path.exists()
 
@@ -181,7 +181,7 @@ def test_a_sample_shows_what_was_masked(trained: Trained) -> None:
 
 
 def test_its_model_tells_no_classes(configure: Callable[..., RunConfig]) -> None:
-    with pytest.raises(ConfigError, match=r"model\.n_classes: masked training .*leave it out"):
+    with pytest.raises(ConfigError, match=r"model\.n_classes: masked training .*remove it"):
         configure("masked", "model.n_classes=3")
 
 

@@ -74,7 +74,7 @@ def test_a_classifier_begins_with_all_of_the_masked_model_but_its_head(
     assert left_out
     for name, weight in own.items():
         assert torch.equal(weight, (fresh if name in new else theirs)[name])
-    assert listener.said.endswith("step 3; anew: classifier, pooler")
+    assert listener.said.endswith("step 3; new: classifier, pooler")
 
 
 @pytest.mark.parametrize("task", ["next_token", "translation", "masked", "classification"])
@@ -174,7 +174,7 @@ def test_a_model_of_another_shape_is_refused(
     trained("masked", "masked", "train.max_steps=1")
 
     with pytest.raises(
-        ConfigError, match=rf"train\.pretrained: {named}; its sizes must be those of .*config\.toml"
+        ConfigError, match=rf"train\.pretrained: {named}; its sizes must match .*config\.toml"
     ):
         trained("a", "classification", begin_with("masked"), setting)
     assert not run_folder("a").path.exists()
@@ -187,7 +187,8 @@ def test_another_tokenizer_is_refused(
     other = ("tokenizer=bpe", "tokenizer.vocab_size=270")
 
     with pytest.raises(
-        ConfigError, match=r"tokenizer: bpe of 270 tokens is not byte, .*train\.pretrained=.*; leave it out"
+        ConfigError,
+        match=r"tokenizer: bpe with 270 tokens is not byte, .*train\.pretrained=.*; remove the setting",
     ):
         trained("a", "classification", begin_with("masked"), *other)
     assert not run_folder("a").path.exists()
@@ -196,7 +197,7 @@ def test_another_tokenizer_is_refused(
 def test_a_run_that_is_not_there_or_has_no_checkpoint_is_refused(
     trained: Trained, run_folder: Folders, begin_with: Callable[[str], str]
 ) -> None:
-    with pytest.raises(RunError, match=r"runs/masked is no run's folder"):
+    with pytest.raises(RunError, match=r"runs/masked is not a run folder"):
         trained("a", "classification", begin_with("masked"))
     trained("masked", "masked", "train.max_steps=1")
     shutil.rmtree(run_folder("masked").checkpoints)

@@ -216,13 +216,15 @@ def test_it_changes_what_is_learned_and_is_the_same_each_time(trained: Trained, 
 
 
 def test_an_objective_without_such_a_loss_refuses_it(configure: Callable[..., RunConfig]) -> None:
-    with pytest.raises(ConfigError, match=r"train\.r_drop: train\.objective\.kind=masked has no loss of two"):
+    with pytest.raises(
+        ConfigError, match=r"train\.r_drop: train\.objective\.kind=masked has no two-pass loss"
+    ):
         configure("masked", "train.r_drop=5", "model.dropout=0.1")
 
 
 @every_task
 def test_without_dropout_it_is_refused(configure: Callable[..., RunConfig], task: str) -> None:
-    with pytest.raises(ConfigError, match=r"train\.r_drop: .* model\.dropout=0 makes them the same"):
+    with pytest.raises(ConfigError, match=r"train\.r_drop: .* model\.dropout=0 makes them equal"):
         configure(task, "train.r_drop=5")
 
 

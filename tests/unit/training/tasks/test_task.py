@@ -3,15 +3,25 @@
 import pytest
 
 from clearformer.errors import ConfigError
-from clearformer.training.tasks.task import check_rows_divide, rows_of_part
+from clearformer.training.tasks.next_token import NextTokenTask
+from clearformer.training.tasks.task import Task, check_rows_divide, contiguous_rows
 
 
 @pytest.mark.parametrize("n_parts", [1, 2, 3, 4, 6, 12])
 def test_the_parts_take_every_row_once(n_parts: int) -> None:
-    parts = [rows_of_part(12, part, n_parts) for part in range(n_parts)]
+    parts = [contiguous_rows(12, part, n_parts) for part in range(n_parts)]
 
     assert [row for part in parts for row in range(12)[part]] == list(range(12))
     assert {part.stop - part.start for part in parts} == {12 // n_parts}
+
+
+def test_parts_are_strided_unless_a_task_takes_adjacent_rows() -> None:
+    assert list(range(7)[Task.rows_of_part(7, 1, 3)]) == [1, 4]
+    assert (
+        list(range(6)[NextTokenTask.rows_of_part(6, 1, 3)])
+        == list(range(6)[contiguous_rows(6, 1, 3)])
+        == [2, 3]
+    )
 
 
 @pytest.mark.parametrize("n_parts", [5, 24])

@@ -187,7 +187,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(
 
 
 def test_a_tokenizer_without_merges_is_refused(configure: Callable[..., RunConfig]) -> None:
-    with pytest.raises(ConfigError, match=r"train\.objective\.bpe_dropout leaves out merges, .*kind=char"):
+    with pytest.raises(ConfigError, match=r"train\.objective\.bpe_dropout drops merges, .*kind=char"):
         configure("translation", "train.objective.bpe_dropout=0.1")
 
 
