@@ -10,7 +10,7 @@ from dataclasses import is_dataclass
 from functools import wraps
 from threading import RLock
 from types import CodeType, UnionType
-from typing import Any, get_args
+from typing import Any, ForwardRef, Literal, get_args, get_origin
 
 import jaxtyping
 from torch import Tensor
@@ -39,6 +39,7 @@ def checked_once(*, typechecker: Call) -> Call:
             return every_call(function, typechecker=typechecker)
         if only_types_matter(function):
             return function
+        looks_of = looks_of_all if speaks_of_more_than_kinds(function) else kinds_of_all
         seen, results, checker = passed[function.__code__, function.__qualname__], [], []
 
         @wraps(function)
@@ -48,16 +49,7 @@ def checked_once(*, typechecker: Call) -> Call:
         @wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
             result = function(*arguments, **named)
-            looks: list[Hashable] = [*named]
-            for value in (result, *arguments, *named.values()) if named else (result, *arguments):
-                kind = type(value)
-                if kind is Tensor:  # as look_of has it, without calls for what most values are
-                    looks += value.dtype, value.shape
-                elif LOOKS.get(kind, look_of) is None:
-                    looks.append(kind)
-                else:
-                    looks.append(look_of(value))
-            look = tuple(looks)
+            look = looks_of((result, *arguments, *named.values()) if named else (result, *arguments), named)
             if look not in seen:
                 with checking:
                     checker[:] = checker or [every_call(result_of_the_call, typechecker=typechecker)]
@@ -96,6 +88,51 @@ def is_plain(annotation: Any) -> bool:
     return annotation.__module__ != "jaxtyping" and not getattr(annotation, "_is_protocol", False)
 
 
+def speaks_of_more_than_kinds(function: Call) -> bool:
+    """Whether an annotation is of shapes or of certain words, or is not known yet."""
+    return any(map(is_more_than_kinds, function.__annotations__.values()))
+
+
+def is_more_than_kinds(annotation: Any) -> bool:
+    if isinstance(annotation, list):  # the arguments of a `Callable`
+        return any(map(is_more_than_kinds, annotation))
+    if isinstance(annotation, str | ForwardRef) or get_origin(annotation) is Literal:
+        return True
+    if isinstance(annotation, type) and annotation.__module__ == "jaxtyping":
+        return True
+    return any(map(is_more_than_kinds, get_args(annotation)))
+
+
+def kinds_of_all(values: Iterable[Any], names: Iterable[str]) -> Hashable:
+    """The kinds of values, and of what the first item of each container is, which is as far as beartype looks."""
+    kinds: list[Hashable] = [*names]
+    for value in values:
+        kind = type(value)
+        kinds.append(kind)
+        if kind is tuple:
+            kinds.append(tuple(map(type, value)))
+        elif kind in CONTAINERS and value:
+            first = next(iter(value))
+            kinds.append(type(first))
+            if kind is dict:
+                kinds.append(type(value[first]))
+    return tuple(kinds)
+
+
+def looks_of_all(values: Iterable[Any], names: Iterable[str]) -> Hashable:
+    """All of values that annotations can speak of."""
+    looks: list[Hashable] = [*names]
+    for value in values:
+        kind = type(value)
+        if kind is Tensor:  # as look_of has it, without calls for what most values are
+            looks += value.dtype, value.shape
+        elif LOOKS.get(kind, look_of) is None:
+            looks.append(kind)
+        else:
+            looks.append(look_of(value))
+    return tuple(looks)
+
+
 def look_of(value: Any) -> Hashable:
     """All of a value that an annotation can speak of."""
     kind = type(value)
@@ -121,6 +158,8 @@ def look_of_items(value: Iterable[Any]) -> Hashable:
 def look_of_a_mapping(value: dict[Any, Any]) -> Hashable:
     return type(value), *map(look_of, value), *map(look_of, value.values())
 
+
+CONTAINERS = frozenset({list, set, frozenset, dict})
 
 LOOKS: dict[type, Callable[[Any], Hashable] | None] = {
     Tensor: look_of_a_tensor,
