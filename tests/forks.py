@@ -168,10 +168,10 @@ def live(request: dict[str, Any], files: list[int]) -> None:
         take_the_terminal()
     os.chdir(request["folder"])
     sys.path[0] = request["folder"]
-    if "PYTHONWARNINGS" in os.environ:
-        warnings.simplefilter(os.environ["PYTHONWARNINGS"])  # type: ignore[arg-type]
     os.environ.clear()
     os.environ.update(request["environment"])
+    if "PYTHONWARNINGS" in os.environ:
+        warnings.simplefilter(os.environ["PYTHONWARNINGS"])  # type: ignore[arg-type]
     sys.stdin = os.fdopen(0)
     sys.stdout = os.fdopen(1, "w", buffering=1 if os.isatty(1) else -1)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")

@@ -1,7 +1,7 @@
-"""Check the model's shape annotations at run time, for each function once per combination of shapes.
+"""The shapes of the model's annotations checked at run time, each function once for all calls of the same shapes.
 
-jaxtyping checks every call, which takes several times as long as the call itself, and finds the same each time.
-Functions annotated only with classes are left to pyright.
+jaxtyping checks every call, which takes several times as long as the call itself, and finds the same each time. What
+is annotated with classes alone is left to pyright.
 """
 
 from collections import defaultdict
@@ -10,7 +10,7 @@ from dataclasses import is_dataclass
 from functools import wraps
 from threading import RLock
 from types import CodeType, UnionType
-from typing import Any, get_args
+from typing import Any, ForwardRef, Literal, get_args, get_origin
 
 import jaxtyping
 from torch import Tensor
@@ -18,18 +18,18 @@ from torch import Tensor
 Call = Callable[..., Any]
 every_call = jaxtyping.jaxtyped
 passed: defaultdict[tuple[CodeType, str], set[Hashable]] = defaultdict(set)
-"""The looks of arguments and result that a function has passed; kept for a nested function that is defined anew."""
-checking = RLock()  # reentrant: a check may call checked functions, such as those that give a mapping's items
+"""The looks of arguments and result that a function was checked with; one that is made anew in each call keeps them."""
+checking = RLock()  # a check may call functions that are checked: a mapping's, of its items
 
 
 def install(package: str) -> None:
-    """Check the functions of a package in all modules that are imported from now on."""
+    """Check the functions of a package that is imported from now on."""
     jaxtyping.jaxtyped = checked_once
     jaxtyping.install_import_hook(package, "beartype.beartype")
 
 
 def checked_once(*, typechecker: Call) -> Call:
-    """Replace `jaxtyping.jaxtyped`, which checks every call."""
+    """Stand in for `jaxtyping.jaxtyped`, which checks every call."""
 
     def decorate(function: Any) -> Any:
         if is_dataclass(function):
@@ -39,6 +39,7 @@ def checked_once(*, typechecker: Call) -> Call:
             return every_call(function, typechecker=typechecker)
         if only_types_matter(function):
             return function
+        looks_of = looks_of_all if speaks_of_more_than_kinds(function) else kinds_of_all
         seen, results, checker = passed[function.__code__, function.__qualname__], [], []
 
         @wraps(function)
@@ -48,16 +49,7 @@ def checked_once(*, typechecker: Call) -> Call:
         @wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
             result = function(*arguments, **named)
-            looks: list[Hashable] = [*named]
-            for value in (result, *arguments, *named.values()) if named else (result, *arguments):
-                kind = type(value)
-                if kind is Tensor:  # as in look_of, but inlined, because most values are tensors
-                    looks += value.dtype, value.shape
-                elif LOOKS.get(kind, look_of) is None:
-                    looks.append(kind)
-                else:
-                    looks.append(look_of(value))
-            look = tuple(looks)
+            look = looks_of((result, *arguments, *named.values()) if named else (result, *arguments), named)
             if look not in seen:
                 with checking:
                     checker[:] = checker or [every_call(result_of_the_call, typechecker=typechecker)]
@@ -66,7 +58,7 @@ def checked_once(*, typechecker: Call) -> Call:
                     try:
                         checker[0](*arguments, **named)
                     finally:
-                        del results[depth - 1 :]  # not consumed if an argument is wrong
+                        del results[depth - 1 :]  # still there, where an argument is wrong
                 seen.add(look)
             return result
 
@@ -76,7 +68,7 @@ def checked_once(*, typechecker: Call) -> Call:
 
 
 def only_types_matter(function: Call) -> bool:
-    """Whether all of a function's annotations are plain classes, without shapes."""
+    """Whether a function's annotations are classes alone, and none is of tensors of some shape."""
     annotations = [
         part
         for each in function.__annotations__.values()
@@ -86,7 +78,7 @@ def only_types_matter(function: Call) -> bool:
 
 
 def says_nothing(annotation: Any) -> bool:
-    """Whether an annotation is `Any`, or has only `Any` as arguments, like `Callable[..., Any]`."""
+    """Whether it is `Any`, or of `Any` alone, as `Callable[..., Any]` is."""
     return annotation is Any or get_args(annotation) in ((..., Any), (Any, ...))
 
 
@@ -96,8 +88,53 @@ def is_plain(annotation: Any) -> bool:
     return annotation.__module__ != "jaxtyping" and not getattr(annotation, "_is_protocol", False)
 
 
+def speaks_of_more_than_kinds(function: Call) -> bool:
+    """Whether an annotation is of shapes or of certain words, or is not known yet."""
+    return any(map(is_more_than_kinds, function.__annotations__.values()))
+
+
+def is_more_than_kinds(annotation: Any) -> bool:
+    if isinstance(annotation, list):  # the arguments of a `Callable`
+        return any(map(is_more_than_kinds, annotation))
+    if isinstance(annotation, str | ForwardRef) or get_origin(annotation) is Literal:
+        return True
+    if isinstance(annotation, type) and annotation.__module__ == "jaxtyping":
+        return True
+    return any(map(is_more_than_kinds, get_args(annotation)))
+
+
+def kinds_of_all(values: Iterable[Any], names: Iterable[str]) -> Hashable:
+    """The kinds of values, and of what the first item of each container is, which is as far as beartype looks."""
+    kinds: list[Hashable] = [*names]
+    for value in values:
+        kind = type(value)
+        kinds.append(kind)
+        if kind is tuple:
+            kinds.append(tuple(map(type, value)))
+        elif kind in CONTAINERS and value:
+            first = next(iter(value))
+            kinds.append(type(first))
+            if kind is dict:
+                kinds.append(type(value[first]))
+    return tuple(kinds)
+
+
+def looks_of_all(values: Iterable[Any], names: Iterable[str]) -> Hashable:
+    """All of values that annotations can speak of."""
+    looks: list[Hashable] = [*names]
+    for value in values:
+        kind = type(value)
+        if kind is Tensor:  # as look_of has it, without calls for what most values are
+            looks += value.dtype, value.shape
+        elif LOOKS.get(kind, look_of) is None:
+            looks.append(kind)
+        else:
+            looks.append(look_of(value))
+    return tuple(looks)
+
+
 def look_of(value: Any) -> Hashable:
-    """Return all properties of a value that an annotation can check."""
+    """All of a value that an annotation can speak of."""
     kind = type(value)
     try:
         look = LOOKS[kind]
@@ -122,6 +159,8 @@ def look_of_a_mapping(value: dict[Any, Any]) -> Hashable:
     return type(value), *map(look_of, value), *map(look_of, value.values())
 
 
+CONTAINERS = frozenset({list, set, frozenset, dict})
+
 LOOKS: dict[type, Callable[[Any], Hashable] | None] = {
     Tensor: look_of_a_tensor,
     str: look_of_a_constant,
@@ -133,4 +172,4 @@ LOOKS: dict[type, Callable[[Any], Hashable] | None] = {
     frozenset: look_of_items,
     dict: look_of_a_mapping,
 }
-"""The function for each type; for other types, the look is the type alone."""
+"""Of each type; of one that is not here, the type is all that is looked at."""

@@ -1,8 +1,6 @@
 """docs/extending.md does what it says, in a process of its own: what it registers would stay."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from ..forks import ForkServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+RUN_PAGE = "import runpy; runpy.run_path('page.py', run_name='__main__')"
 LONGEST = 30  # lines of a block
 
 
@@ -34,7 +33,7 @@ def test_the_page_runs_and_what_it_trained_opens_where_its_parts_are_brought(
     monkeypatch.setenv("CLEARFORMER_RUNS", "runs")
     monkeypatch.setenv("PYTHONWARNINGS", "error")
 
-    done = subprocess.run([sys.executable, "page.py"], capture_output=True, text=True, check=False)
+    done = forks.run(script=RUN_PAGE)
 
     assert done.returncode == 0, done.stderr
     assert re.search(r"the best held-out loss is \d\.\d{3}, of step [12]0", done.stdout)

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from ..forks import ForkServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies.md"
+RUN_PAGE = "import runpy; runpy.run_path('page.py', run_name='__main__')"
 LONGEST = 36  # lines of a block
 
 
@@ -34,7 +33,7 @@ def test_the_page_runs_and_the_command_line_goes_on_from_it(
     monkeypatch.delenv("CLEARFORMER_STUDIES", raising=False)
     monkeypatch.setenv("PYTHONWARNINGS", "error")
 
-    done = subprocess.run([sys.executable, "page.py"], capture_output=True, text=True, check=False)
+    done = forks.run(script=RUN_PAGE)
 
     assert done.returncode == 0, done.stderr
     assert re.match(r"Estimate\(mean=\d\.\d+, low=None", done.stdout)

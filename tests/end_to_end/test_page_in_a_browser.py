@@ -23,6 +23,7 @@ api.expect.set_options(timeout=20_000)  # other programs may use the machine
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 MINUS = "\N{MINUS SIGN}"
+SIZE: Any = {"width": 1280, "height": 900}
 FOCUSED = "(at => [at.closest('section')?.id ?? '', at.getAttribute('role') || at.name || ''])(document.activeElement)"
 MOST_TRIES, MOST_TABS = 100, 300
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"there is no browser here ({', '.join(BROWSERS)})")
@@ -44,12 +45,9 @@ def browser() -> Iterator[Any]:
 class Window:
     """A browser's window on the page of a run, that keeps what went wrong in it and what it asked for."""
 
-    def __init__(
-        self, browser: Any, run: Any, query: str = "", text: str = TEXT, other: Any = None, **context: Any
-    ) -> None:
-        self.looking = look(run, other, text=text, browser=False)
-        self.host = urlsplit(self.looking.address).netloc
-        self.context = browser.new_context(viewport={"width": 1280, "height": 900}, **context)
+    def __init__(self, browser: Any, run: Any, text: str = TEXT, other: Any = None) -> None:
+        self.runs, self.text = (run, other), text
+        self.context = browser.new_context(viewport=SIZE, reduced_motion="reduce")
         self.page = self.context.new_page()
         self.complaints: list[str] = []
         self.asked: list[str] = []
@@ -59,12 +57,27 @@ class Window:
         )
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(self.looking.address + query)
+        self.enter()
+
+    def enter(self) -> None:
+        """Open the page of a server that begins."""
+        self.looking = look(*self.runs, text=self.text, browser=False)
+        self.host = urlsplit(self.looking.address).netloc
+        self.page.goto(self.looking.address)
         self.page.wait_for_selector("section.view")
 
-    def hear(self, message: Any) -> None:
-        if message.type == "error":
-            self.complaints.append(message.text)
+    def enter_anew(self) -> None:
+        """Open the page as if nothing had been done in this window."""
+        self.page.goto("about:blank")
+        self.looking.close()
+        for other in self.context.pages[1:]:
+            other.close()
+        self.context.clear_cookies()
+        self.page.emulate_media(color_scheme="light")
+        self.page.set_viewport_size(SIZE)
+        self.complaints.clear()
+        self.asked.clear()
+        self.enter()
 
     def section(self, name: str) -> Any:
         """A view, once it has come."""
@@ -90,11 +103,18 @@ def section_of(page: Any, name: str) -> Any:
     return found
 
 
-@pytest.fixture
-def window(browser: Any, runs: dict[str, Any]) -> Iterator[Window]:
+@pytest.fixture(scope="module")
+def opened(browser: Any, runs: dict[str, Any]) -> Iterator[Window]:
     found = Window(browser, runs["decoder"])
     yield found
     found.close()
+
+
+@pytest.fixture
+def window(opened: Window) -> Window:
+    """The page of the decoder as it is when it is opened: a new window takes a browser as long as the page itself."""
+    opened.enter_anew()
+    return opened
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -394,10 +414,11 @@ def test_axe_finds_nothing(window: Window) -> None:
         window.section(name)
     everything: dict[str, Any] = {"resultTypes": ["violations"]}  # what passes is not written down
     only_colours = everything | {"runOnly": ["color-contrast"]}
+    no_colours = everything | {"rules": {"color-contrast": {"enabled": False}}}  # a width changes none
     for scheme, width, options in (
         ("light", 1280, everything),
         ("dark", 1280, only_colours),
-        ("light", 400, everything),
+        ("light", 400, no_colours),
     ):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 900})
@@ -416,33 +437,35 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield trained("decoder")
 
 
-@pytest.fixture
-def history(browser: Any, trained_run: Any) -> Iterator[Window]:
+@pytest.fixture(scope="module")
+def opened_history(browser: Any, trained_run: Any) -> Iterator[Window]:
     found = Window(browser, trained_run, text="the bank")
     yield found
-    assert found.complaints == []
     found.close()
 
 
-def test_a_head_s_bar_leads_to_the_score_behind_it(browser: Any, runs: dict[str, Any]) -> None:
+@pytest.fixture
+def history(opened_history: Window) -> Iterator[Window]:
+    opened_history.enter_anew()
+    yield opened_history
+    assert opened_history.complaints == []
+
+
+def test_a_head_s_bar_leads_to_the_score_behind_it(window: Window, runs: dict[str, Any]) -> None:
     run = runs["decoder"]
-    window = Window(browser, run)
-    try:
-        window.section("ledger").locator(".bars button").first.click()
-        largest: Any = next(part for part in lens.ledger(run, TEXT).largest if part.head is not None)
-        score = window.section("score")
-        own = lens.score(run, TEXT, layer=largest.layer, head=largest.head)
-        api.expect(score.locator(".sum")).to_contain_text(f"layer {own.layer}, head {own.head}")
-        api.expect(score.locator(".sum")).to_contain_text(f"{abs(own.score):.4f}")
-        values = score.locator(".bars").first.locator(".bar-value").all_inner_texts()
-        of_query = sorted(own.queries, key=lambda part: -abs(part.value))
-        wanted = [f"{MINUS if part.value < 0 else '+'}{abs(part.value):.4f}" for part in of_query]
-        assert values[:4] == wanted[:4]
-        attention = window.section("attention")
-        assert attention.locator(".arcs path").count() == attention.locator(".reads li").count()
-        assert window.complaints == []
-    finally:
-        window.close()
+    window.section("ledger").locator(".bars button").first.click()
+    largest: Any = next(part for part in lens.ledger(run, TEXT).largest if part.head is not None)
+    score = window.section("score")
+    own = lens.score(run, TEXT, layer=largest.layer, head=largest.head)
+    api.expect(score.locator(".sum")).to_contain_text(f"layer {own.layer}, head {own.head}")
+    api.expect(score.locator(".sum")).to_contain_text(f"{abs(own.score):.4f}")
+    values = score.locator(".bars").first.locator(".bar-value").all_inner_texts()
+    of_query = sorted(own.queries, key=lambda part: -abs(part.value))
+    wanted = [f"{MINUS if part.value < 0 else '+'}{abs(part.value):.4f}" for part in of_query]
+    assert values[:4] == wanted[:4]
+    attention = window.section("attention")
+    assert attention.locator(".arcs path").count() == attention.locator(".reads li").count()
+    assert window.complaints == []
 
 
 def test_marks_are_set_on_the_curves_and_the_ledger_between_them_is_shown(

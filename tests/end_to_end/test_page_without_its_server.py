@@ -12,6 +12,7 @@ import pytest
 
 import clearformer as cf
 from clearformer import lens
+from clearformer.page.standalone import export
 from clearformer.page.views import views_of
 
 from ..unit.lens.test_embeddings import TEXT
@@ -177,7 +178,8 @@ def test_the_inspector_of_an_exported_page_explains_one_number_of_each_matrix(
 
 
 def test_a_text_that_looks_like_markup_is_a_text(context: Any, runs: dict[str, Any], tmp_path: Path) -> None:
-    opened = Opened(context, cf.export_page(runs["decoder"], tmp_path / "page.html", text=WICKED).as_uri())
+    page = cf.export_page(runs["decoder"], tmp_path / "page.html", text=WICKED, pictures=False)
+    opened = Opened(context, page.as_uri())
     assert opened.page.input_value("textarea[name=text]") == WICKED
     tokens = opened.section("tokens").locator("[role=option]").all_inner_texts()
     assert "".join(tokens).replace("\N{OPEN BOX}", " ") == WICKED
@@ -186,7 +188,10 @@ def test_a_text_that_looks_like_markup_is_a_text(context: Any, runs: dict[str, A
     opened.page.close()
 
 
-def test_the_button_gives_the_page_as_it_is(context: Any, runs: dict[str, Any]) -> None:
+def test_the_button_gives_the_page_as_it_is(
+    context: Any, runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "picture_of", lambda *_: None)  # which take seconds; `files` has some
     looking = cf.look(runs["decoder"], text=TEXT, browser=False)
     live = Opened(context, looking.address + "&layer=1&head=1&position=3")
     with live.page.expect_download() as download:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from threading import Lock
+from threading import RLock
 from weakref import WeakKeyDictionary
 
 import torch
@@ -14,7 +14,8 @@ from clearformer.cores import n_cores
 _evaluated: WeakKeyDictionary[nn.Module, list[list[nn.Module]]] = WeakKeyDictionary()
 """Models in evaluation mode: for each open `with` block, the modules that it found in training mode."""
 
-_changing = Lock()
+_changing = RLock()
+"""Taken again by its own thread where garbage is collected: a generator that nobody closed leaves its block then."""
 
 
 @contextmanager
@@ -41,17 +42,19 @@ def most_threads() -> int:
 
 def _begin(model: nn.Module) -> None:
     with _changing:
-        in_training = [module for module in model.modules() if module.training]
-        _evaluated.setdefault(model, []).append(in_training)
+        in_training: list[nn.Module] = []
+        _evaluated.setdefault(model, []).append(in_training)  # first, for another block may end from here on
+        in_training += [module for module in model.modules() if module.training]
         model.eval()
 
 
 def _end(model: nn.Module) -> None:
     with _changing:
-        first, *others = _evaluated[model]
-        if others:
-            _evaluated[model] = [first + others[0], *others[1:]]
+        blocks = _evaluated[model]
+        in_training = blocks.pop(0)
+        if blocks:
+            blocks[0].extend(in_training)
             return
-        del _evaluated[model]
-        for module in first:
+        _evaluated.pop(model, None)
+        for module in in_training:
             module.training = True

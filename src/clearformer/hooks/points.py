@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from jaxtyping import Float
@@ -66,7 +66,7 @@ HookFns = dict[HookPoint, list[tuple[HookFn, Hook]]]
 """The functions of one `with` block, by hook point."""
 
 _open: ContextVar[tuple[HookFns, ...]] = ContextVar("open blocks, the outermost first", default=())
-_counting = Lock()
+_counting = RLock()  # where garbage is collected meanwhile, a generator's block may end
 
 
 def hook_points(model: nn.Module) -> dict[str, HookPoint]:

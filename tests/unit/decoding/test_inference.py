@@ -1,6 +1,8 @@
 """Evaluation mode for a while."""
 
+from collections.abc import Callable, Generator, Iterator
 from threading import Event, Thread
+from typing import Any, Self
 
 import pytest
 import torch
@@ -38,6 +40,46 @@ def test_of_several_threads_the_last_one_sets_it_back() -> None:
     others[1].set()
     thread.join()
     assert all(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize("ended_in", ["modules", "eval"])
+def test_a_block_that_ends_where_garbage_is_collected_holds_up_nobody(ended_in: str) -> None:
+    """Python may close a generator that nobody closed at any moment: also while another block begins."""
+    ends: list[Callable[[], None]] = []
+
+    class Collecting(nn.Sequential):
+        def modules(self, remove_duplicate: bool = True) -> Iterator[nn.Module]:
+            return self.collected("modules", super().modules(remove_duplicate))
+
+        def eval(self) -> Self:
+            return self.collected("eval", super().eval())
+
+        def collected(self, name: str, value: Any) -> Any:
+            if name == ended_in and ends:
+                ends.pop()()
+            return value
+
+    def look() -> Generator[None, None, None]:
+        with evaluating(model):
+            yield
+
+    model = Collecting(nn.Dropout())
+    left = look()
+    next(left)
+    ends.append(left.close)
+    seen: list[bool] = []
+
+    def begin() -> None:
+        with evaluating(model):
+            seen.append(any(module.training for module in model.children()))
+
+    thread = Thread(target=begin, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert ends == []
+    assert seen == [False]
+    assert all(module.training for module in model.children())
 
 
 @pytest.mark.parametrize(("cores", "inside"), [(1, 1), (2, 2), (8, 3)])

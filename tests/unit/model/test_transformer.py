@@ -1,8 +1,6 @@
 """The three families: what they add to their blocks, and the lectures' counts of parameters."""
 
 import copy
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -17,6 +15,8 @@ from clearformer.model.init import Gaussian
 from clearformer.model.norms import NoNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE, Sinusoidal
 from clearformer.model.relative_positions import Relative
+
+from ...forks import ForkServer
 
 B, T, V, D = 2, 5, 13, 22
 
@@ -381,7 +381,7 @@ def test_what_are_no_tokens_is_refused(tokens: object, line: str) -> None:
         check_tokens(tokens)
 
 
-def test_a_user_sees_the_line_and_not_the_error_behind_it() -> None:
+def test_a_user_sees_the_line_and_not_the_error_behind_it(forks: ForkServer) -> None:
     """In a process of its own, for here the annotations are checked before the model is asked."""
     script = """
 import torch, clearformer as cf
@@ -396,7 +396,8 @@ for family, given in (("decoder", tokens[0]), ("encoder", [1]), ("encoder-decode
         except UserError as error:
             print(error)
 """
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    told = forks.run(script=script)
+    assert told.returncode == 0, told.stderr
     lines = told.stdout.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["tokens"] * 4 + [
         "an encoder-decoder reads two texts"

@@ -3,8 +3,6 @@ import json
 import logging
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +32,8 @@ from clearformer.training.store.checkpoint import (
     step_of,
     verify,
 )
+
+from ....forks import ForkServer
 
 
 def checkpoint_of(step: int) -> Checkpoint:
@@ -272,14 +272,11 @@ print(number)
 """
 
 
-def test_a_crash_between_any_two_writes_leaves_only_whole_checkpoints(tmp_path: Path) -> None:
+def test_a_crash_between_any_two_writes_leaves_only_whole_checkpoints(
+    tmp_path: Path, forks: ForkServer
+) -> None:
     """A process ends without notice before each single change that it makes to the disk, one after the other."""
-    answer = subprocess.run(
-        [sys.executable, "-c", CRASH_AT_EVERY_PLACE, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    answer = forks.run(str(tmp_path), script=CRASH_AT_EVERY_PLACE)
 
     assert answer.returncode == 0, answer.stderr
     assert int(answer.stdout) > 15  # places where it crashed
