@@ -1,7 +1,7 @@
-"""The shapes of the model's annotations checked at run time, each function once for all calls of the same shapes.
+"""Check the model's shape annotations at run time, for each function once per combination of shapes.
 
-jaxtyping checks every call, which takes several times as long as the call itself, and finds the same each time. What
-is annotated with classes alone is left to pyright.
+jaxtyping checks every call, which takes several times as long as the call itself, and finds the same each time.
+Functions annotated only with classes are left to pyright.
 """
 
 from collections import defaultdict
@@ -18,18 +18,18 @@ from torch import Tensor
 Call = Callable[..., Any]
 every_call = jaxtyping.jaxtyped
 passed: defaultdict[tuple[CodeType, str], set[Hashable]] = defaultdict(set)
-"""The looks of arguments and result that a function was checked with; one that is made anew in each call keeps them."""
-checking = RLock()  # a check may call functions that are checked: a mapping's, of its items
+"""The looks of arguments and result that a function has passed; kept for a nested function that is defined anew."""
+checking = RLock()  # reentrant: a check may call checked functions, such as those that give a mapping's items
 
 
 def install(package: str) -> None:
-    """Check the functions of a package that is imported from now on."""
+    """Check the functions of a package in all modules that are imported from now on."""
     jaxtyping.jaxtyped = checked_once
     jaxtyping.install_import_hook(package, "beartype.beartype")
 
 
 def checked_once(*, typechecker: Call) -> Call:
-    """Stand in for `jaxtyping.jaxtyped`, which checks every call."""
+    """Replace `jaxtyping.jaxtyped`, which checks every call."""
 
     def decorate(function: Any) -> Any:
         if is_dataclass(function):
@@ -58,7 +58,7 @@ def checked_once(*, typechecker: Call) -> Call:
                     try:
                         checker[0](*arguments, **named)
                     finally:
-                        del results[depth - 1 :]  # still there, where an argument is wrong
+                        del results[depth - 1 :]  # not consumed if an argument is wrong
                 seen.add(look)
             return result
 
@@ -68,7 +68,7 @@ def checked_once(*, typechecker: Call) -> Call:
 
 
 def only_types_matter(function: Call) -> bool:
-    """Whether a function's annotations are classes alone, and none is of tensors of some shape."""
+    """Whether all of a function's annotations are plain classes, without shapes."""
     annotations = [
         part
         for each in function.__annotations__.values()
@@ -78,7 +78,7 @@ def only_types_matter(function: Call) -> bool:
 
 
 def says_nothing(annotation: Any) -> bool:
-    """Whether it is `Any`, or of `Any` alone, as `Callable[..., Any]` is."""
+    """Whether an annotation is `Any`, or has only `Any` as arguments, like `Callable[..., Any]`."""
     return annotation is Any or get_args(annotation) in ((..., Any), (Any, ...))
 
 
@@ -134,7 +134,7 @@ def looks_of_all(values: Iterable[Any], names: Iterable[str]) -> Hashable:
 
 
 def look_of(value: Any) -> Hashable:
-    """All of a value that an annotation can speak of."""
+    """Return all properties of a value that an annotation can check."""
     kind = type(value)
     try:
         look = LOOKS[kind]
@@ -172,4 +172,4 @@ LOOKS: dict[type, Callable[[Any], Hashable] | None] = {
     frozenset: look_of_items,
     dict: look_of_a_mapping,
 }
-"""Of each type; of one that is not here, the type is all that is looked at."""
+"""The function for each type; for other types, the look is the type alone."""
