@@ -90,7 +90,7 @@ class TrainStep:
     def compile(self, reporter: Reporter) -> None:
         """Compile the loss of a batch; if that fails, report it and go on uncompiled."""
         start = time.perf_counter()
-        reporter.say("compiling the step (train.compile=false leaves this out)")
+        reporter.say("compiling the step (train.compile=false skips this)")
         on_cpu = self.device.type == "cpu"
         loss = compile_step(self.task_loss, dynamic=self.task.shapes_vary or None, any_threads=on_cpu)
         self.compute_loss = partial(self.in_product_type, loss)
