@@ -194,7 +194,7 @@ def test_damaged_labelled_texts_are_found_and_made_again(tmp_path: Path) -> None
     error = run("inspect", *given).exception
     assert isinstance(error, ShardError)
     assert str(damaged) in str(error)
-    assert "`clearformer data prepare` with the same settings makes it again" in str(error)
+    assert "run clearformer data prepare with the same settings to rebuild it" in str(error)
     assert run("prepare", *given).exit_code == 0
     assert damaged.read_bytes() == whole
 
