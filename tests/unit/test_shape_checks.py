@@ -58,3 +58,15 @@ def test_a_mapping_that_is_checked_itself_is_checked() -> None:
 @checked_once(typechecker=beartype)
 def looking(cache: ActivationCache, _: Float[Tensor, " N"]) -> ActivationCache:
     return cache
+
+
+def test_items_of_another_kind_are_found_however_many_passed() -> None:
+    for _ in range(2):
+        assert total_of([1, 2]) == 3
+        with pytest.raises(jaxtyping.TypeCheckError, match="total_of"):
+            total_of([1.5])
+
+
+@checked_once(typechecker=beartype)
+def total_of(numbers: list[int]) -> int:
+    return sum(numbers)
