@@ -245,6 +245,8 @@ class Training:
         """Set up memory and compile the step if asked; this does not count as training time."""
         compiled = self.settings.compile is True and not self.finished()
         self.train_step.prepare(self.log.reporter, compiled)
+        if compiled:
+            self.threads.reset()
 
     def begin_steps(self) -> None:
         """For `train.max_wall_seconds`: measure how long the end of the run takes, and count the time used so far."""

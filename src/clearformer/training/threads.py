@@ -36,6 +36,9 @@ class Threads:
     def adapt(self, step: int) -> None:
         """Change the number if necessary; called before each step, counted from 0."""
 
+    def reset(self) -> None:
+        """Forget the load measured so far: after compiling it includes the compilers of this run."""
+
 
 class ThreadsOfThen(Threads):
     """As many threads as a run had at each step, where that was recorded."""
@@ -92,6 +95,10 @@ class ThreadsByLoad(Threads):
         self.last, self.wanted = now, wanted
         if number != self.present:
             self.change(number)
+
+    def reset(self) -> None:
+        if self.last is not None:
+            self.last = usage()
 
     def change(self, number: int) -> None:
         """Set the number of threads, and report the first change."""

@@ -70,6 +70,15 @@ def test_threads_are_given_up_at_once_and_taken_back_when_two_looks_agree(used: 
 
 
 @pytest.mark.usefixtures("_four_threads")
+def test_the_load_of_compiling_is_forgotten(used: list[float]) -> None:
+    used += [2.0, 0.0]  # two cores used by compilers, then none
+    with ThreadsByLoad(Noting()) as of_run:
+        of_run.reset()
+        of_run.adapt(0)
+        assert torch.get_num_threads() == 4
+
+
+@pytest.mark.usefixtures("_four_threads")
 def test_their_number_stays_where_it_may_not_change(used: list[float]) -> None:
     assert numbers(used, [3, 3], Noting(), may_change=False) == [4, 4]
 
