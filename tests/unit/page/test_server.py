@@ -200,7 +200,7 @@ def test_pictures_are_the_lens_own(decoder_page: Client) -> None:
     chosen = {"run": card(decoder_page)["runs"][0]["name"], "text": TEXT}
     status, headers, svg = decoder_page.ask("POST", "/api/figure/ledger.svg", chosen)
     assert (status, headers["content-type"]) == (200, "image/svg+xml")
-    assert b"share of the logit" in svg
+    assert b"contribution to the logit" in svg
     assert decoder_page.ask("POST", "/api/figure/tokens.png", chosen)[2].startswith(b"\x89PNG")
     status, _, answer = decoder_page.ask("POST", "/api/figure/tokens.pdf", chosen)
     assert status == 400

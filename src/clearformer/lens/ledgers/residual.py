@@ -106,7 +106,7 @@ class Ledger(SplitLogit):
         axes = figure.subplots()
         names, values = self._bars()
         bars(axes, names, values)
-        axes.set_xlabel("share of the logit")
+        axes.set_xlabel("contribution to the logit")
         axes.set_title(f"{self.caption()}\nlogit {self.logit:+.3f}", fontsize=10)
 
     def _bars(self) -> tuple[list[str], list[float]]:

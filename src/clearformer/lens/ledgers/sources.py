@@ -87,7 +87,7 @@ class Sources(SplitLogit):
         axes = figure.subplots()
         names = [*map(_place, shown), "biases"]
         bars(axes, names, [*(part.value for part in shown), self.biases])
-        axes.set_xlabel("share of the logit (patterns, norms and activations held constant)")
+        axes.set_xlabel("contribution to the logit (patterns, norms and activations held constant)")
         axes.set_title(f"{self.caption()}\nlogit {self.logit:+.3f}", fontsize=10)
 
 
