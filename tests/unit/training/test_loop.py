@@ -349,6 +349,22 @@ def test_compiling_takes_none_of_the_runs_time(trained: Trained, monkeypatch: py
     assert len([message for message in reporter.said if "compil" in message]) == 2
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_load_is_measured_anew_after_compiling_alone(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    resets = []
+
+    class Noting(ThreadsByLoad):
+        def reset(self) -> None:
+            resets.append(self)
+
+    monkeypatch.setattr("clearformer.training.step.compile_step", lambda function, **_: function)
+    monkeypatch.setattr("clearformer.training.loop.ThreadsByLoad", Noting)
+    trained("a", f"train.compile={compiled}".lower(), "train.max_steps=1")
+    assert len(resets) == compiled
+
+
 @pytest.fixture
 def wall_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """An eighth of a second for the loss of each batch, and a quarter for each row of the held-out text."""

@@ -52,7 +52,10 @@ def find_line(function: Callable[..., Any], marker: str) -> CodeLine | None:
 
 def lines_before_code(lines: list[str]) -> int:
     """Return the number of lines of a function up to the end of its docstring; 0 if it has none."""
-    (function,) = ast.parse(dedent("".join(lines))).body
+    try:
+        function = ast.parse(dedent("".join(lines))).body[0]
+    except SyntaxError:  # a lambda's lines need not be a whole statement
+        return 0
     if not isinstance(function, ast.FunctionDef) or ast.get_docstring(function) is None:
         return 0
     return function.body[0].end_lineno or 0

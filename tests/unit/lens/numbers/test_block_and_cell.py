@@ -279,6 +279,20 @@ def explained(x: int) -> int:
     return x + 2
 
 
+LAMBDAS = {
+    "of two lines, which are no statement": lambda x: (
+        x + 3
+    ),
+}  # fmt: skip
+
+
+def test_the_line_of_a_lambda_within_something_else_is_found() -> None:
+    (of_two_lines,) = LAMBDAS.values()
+    found = find_line(of_two_lines, "x + 3")
+    assert found is not None
+    assert found.text == "x + 3"
+
+
 def test_neither_docstring_nor_comment_is_the_line_that_computes() -> None:
     found = find_line(explained, "return")
     assert found is not None
