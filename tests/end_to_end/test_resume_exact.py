@@ -47,41 +47,64 @@ SETTINGS = (
 )
 
 
-# A life that first gets this and then its command, `PLACE STEP ...`, holds the writing of that step's checkpoint for
-# good: where a function of `training/store/checkpoint.py` is called for it, or after the last of them; the file `held`
-# says when it is there.
-HOLD = """
+# A life that first gets this, one of the two below it and then its command, `PLACE STEP ...`, holds a thread for good
+# at some place; the file `held` says when it is there. Checkpoints and snapshots are written by two threads, and by the
+# same functions, so a function is replaced for the thread alone that is to be held.
+HOLDING = """
 import os, sys, threading, time
 from pathlib import Path
-from clearformer.training.store import checkpoint as module, checkpoint_store
+from clearformer.training.store import checkpoint as module, checkpoint_store, snapshots
 from clearformer.cli import main
 
 place, step, *arguments = sys.argv[1:]
-write = checkpoint_store.CheckpointStore.write
 
-def hold():
+def hold(*_):
     Path("held").touch()
     time.sleep(300)
     os._exit(1)
 
-def here(instead, function):  # snapshots are written by another thread, and by the same functions
-    thread = threading.get_ident()
-    return lambda *given: (instead if threading.get_ident() == thread else function)(*given)
+def write_half(tensors, path):
+    path.write_bytes(b"half")
+    hold()
+
+def hold_here(name, instead):
+    function, thread = getattr(module, name), threading.get_ident()
+    setattr(module, name, lambda *given: (instead if threading.get_ident() == thread else function)(*given))
+"""
+# The writing of that step's checkpoint: where a function of `training/store/checkpoint.py` is called, or after all.
+HOLD = f"""{HOLDING}
+write = checkpoint_store.CheckpointStore.write
 
 def write_until_there(store, checkpoint):
     if checkpoint.progress.step == int(step):
         if place == "half a file":
-            half = lambda tensors, path: (path.write_bytes(b"half"), hold())
-            module.write_tensors = here(half, module.write_tensors)
+            hold_here("write_tensors", write_half)
         elif place == "sync":
-            module.sync = here(lambda descriptor: hold(), module.sync)
+            hold_here("sync", hold)
         elif place != "after all":
-            setattr(checkpoint_store, place, lambda *arguments: hold())
+            setattr(checkpoint_store, place, hold)
     write(store, checkpoint)
     if checkpoint.progress.step == int(step):
         hold()
 
 checkpoint_store.CheckpointStore.write = write_until_there
+sys.exit(main(arguments))
+"""
+# The writing of that step's snapshot.
+HOLD_SNAPSHOT = f"""{HOLDING}
+save = snapshots.save_snapshot
+
+def save_until_there(folder, progress, weights):
+    if progress.step == int(step):
+        if place == "half a file":
+            hold_here("write_tensors", write_half)
+        elif place == "before":
+            hold()
+    save(folder, progress, weights)
+    if progress.step == int(step):
+        hold()
+
+snapshots.save_snapshot = save_until_there
 sys.exit(main(arguments))
 """
 # Runs end with texts for people, of which these tests read none.
@@ -91,34 +114,6 @@ from clearformer.training.tasks import next_token, translation
 from clearformer.cli import main
 next_token.SAMPLE_TOKENS = translation.N_EXAMPLES = 1
 sys.exit(main(sys.argv[1:]))
-"""
-# The same for the writing of a step's snapshot.
-HOLD_SNAPSHOT = """
-import os, sys, time
-from pathlib import Path
-from clearformer.training.store import checkpoint as module, snapshots
-from clearformer.cli import main
-
-place, step, *arguments = sys.argv[1:]
-save = snapshots.save_snapshot
-
-def hold():
-    Path("held").touch()
-    time.sleep(300)
-    os._exit(1)
-
-def save_until_there(folder, progress, weights):
-    if progress.step == int(step):
-        if place == "half a file":
-            module.write_tensors = lambda tensors, path: (path.write_bytes(b"half"), hold())
-        elif place == "before":
-            hold()
-    save(folder, progress, weights)
-    if progress.step == int(step):
-        hold()
-
-snapshots.save_snapshot = save_until_there
-sys.exit(main(arguments))
 """
 Begins = Callable[..., Fork]
 
