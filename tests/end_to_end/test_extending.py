@@ -10,10 +10,26 @@ from ..forks import ForkServer
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 RUN_PAGE = "import runpy; runpy.run_path('page.py', run_name='__main__')"
 LONGEST = 30  # lines of a block
+TINY = (
+    "model.d_model=18",
+    "model.n_layers=1",
+    "train.max_steps=2",
+    "train.batch_size=2",
+    "train.dtype=float32",
+    "train.compile=false",
+    "train.device=cpu",
+)
 
 
 def blocks() -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def commands() -> list[list[str]]:
+    """The page's commands that train, as words."""
+    return [
+        line.split() for line in re.findall(r"^    clearformer (train .*)$", PAGE.read_text(), re.MULTILINE)
+    ]
 
 
 def test_every_block_is_short() -> None:
@@ -44,3 +60,14 @@ def test_the_page_runs_and_what_it_trained_opens_where_its_parts_are_brought(
     brought = forks.run("generate", name, "--import", "my_parts.py", "--prompt", "after")
     assert brought.returncode == 0, brought.stderr
     assert brought.stdout.startswith("after")
+
+    assert len(commands()) == 2
+    for command in commands():
+        trained = forks.run(*command, *TINY)
+        assert trained.returncode == 0, trained.stderr
+        lines = trained.stdout.splitlines()
+        further = [line.split() for line in lines[lines.index("Next:") + 1 :]]
+        assert further
+        assert all(words[-2:] == ["--import", "my_parts.py"] for words in further)
+        evaluate = next(words[words.index("eval") :] for words in further if "eval" in words)
+        assert forks.run(*evaluate).returncode == 0

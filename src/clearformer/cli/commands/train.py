@@ -48,7 +48,7 @@ def train(
     """
     began = time.perf_counter()  # the import of torch, most of the time that a start takes, comes after this
     with importing():
-        from clearformer.cli.views.results import program_as_called, result_text
+        from clearformer.cli.views.results import result_text, to_type
         from clearformer.runs.folders import name_of
         from clearformer.runs.training import train_run
         from clearformer.training.processes.distributed import is_main_process
@@ -65,9 +65,7 @@ def train(
         if not is_main_process():  # the first process prints the message
             raise typer.Exit(interrupted.exit_status) from None
         way_on = shlex.join(["train", "--resume", "--run", name_of(start.folder)])
-        raise Interrupted(
-            f"{interrupted}; to continue: {program_as_called()} {way_on}", interrupted.signal_number
-        ) from None
+        raise Interrupted(f"{interrupted}; to continue: {to_type(way_on)}", interrupted.signal_number) from None
     if is_main_process():
         typer.echo(result_text(result, start.folder))
 

@@ -1,5 +1,6 @@
 """The results of training runs as text."""
 
+import os
 import shlex
 import shutil
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from clearformer.cli.views.evaluation import section_lines
 from clearformer.presets import preset_of
+from clearformer.registry import imported_files
 from clearformer.runs.folders import name_of
 from clearformer.training.loop import TrainResult
 from clearformer.training.store.folder import RunFolder
@@ -23,9 +25,15 @@ def result_text(result: TrainResult, folder: RunFolder) -> str:
         report.sample,
         "",
         "Next:",
-        *(f"  {program_as_called()} {command}" for command in report.next_commands),
+        *(f"  {to_type(command)}" for command in report.next_commands),
     ]
     return "\n".join(lines)
+
+
+def to_type(command: str) -> str:
+    """Return the line for a terminal that runs a command of this program with the parts that were imported here."""
+    imported = "".join(f" --import {shlex.quote(os.path.relpath(file))}" for file in imported_files())
+    return f"{program_as_called()} {command}{imported}"
 
 
 def program_as_called() -> str:
