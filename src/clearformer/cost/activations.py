@@ -4,7 +4,6 @@ from clearformer.cost.parameters import COMPONENTS, all_norms, head_matrix
 from clearformer.cost.slots import FLOAT_BYTES, attention_floats, ffn_floats, norm_floats, position_bytes
 from clearformer.errors import ConfigError
 from clearformer.model.config import ModelConfig
-from clearformer.model.relative_positions import Relative
 
 
 def analytic_activations(config: ModelConfig, batch_size: int, seq_len: int) -> dict[str, int]:
@@ -19,10 +18,10 @@ def analytic_activations(config: ModelConfig, batch_size: int, seq_len: int) -> 
             than the sequence, relative positions, parallel sub-layers (which share one input), and families other
             than decoders.
     """
-    if config.family != "decoder" or config.parallel or isinstance(config.position, Relative):
+    if config.family != "decoder" or config.parallel:
         raise ConfigError(
-            "model.family: there is a formula for activations only for decoders without relative positions or "
-            "parallel sub-layers; plan counts them"
+            "model.family: there is a formula for activations only for decoders without parallel sub-layers; "
+            "plan counts them"
         )
     head = head_matrix(config)
     floats_per_token = {

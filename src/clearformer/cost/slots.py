@@ -159,7 +159,7 @@ def _(spec: Dot | Shared, config: ModelConfig, reading: Reading) -> int:
 def _(spec: MultiHead, config: ModelConfig, reading: Reading) -> int:
     n_heads, d_head = spec.heads(config.d_model)
     # Cross-attention has no window: there are no distances between two sequences. With a bias all scores are computed.
-    in_blocks = not reading.cross and not adds_bias(config.position)
+    in_blocks = not reading.cross and not config.position.adds_bias
     blocks = WindowBlocks.of(reading.n_positions, spec.window, reading.causal) if in_blocks else None
     n_pairs = reading.n_positions**2 if blocks is None else blocks.n_pairs
     return n_pairs * n_heads * 2 * d_head
@@ -222,18 +222,6 @@ def _(spec: Learned, config: ModelConfig) -> int:
 @position_parameters.register
 def _(spec: Relative, config: ModelConfig) -> int:
     return spec.n_buckets * config.attention.heads(config.d_model)[0]
-
-
-@singledispatch
-def adds_bias(spec: Spec) -> bool:
-    """Whether the positions add a bias to the scores."""
-    return False
-
-
-@adds_bias.register(ALiBi)
-@adds_bias.register(Relative)
-def _(spec: Spec) -> bool:
-    return True
 
 
 # --- floats kept for the backward pass ----------------------------------------------------------------------
@@ -342,6 +330,12 @@ def _(spec: RMSNorm, size: int) -> int:
 @singledispatch
 def position_bytes(spec: Spec, config: ModelConfig, seq_len: int) -> int:
     """Return the bytes that positions keep, which do not depend on the batch size."""
+    no_formula("the memory", spec)
+
+
+@position_bytes.register(NoPositions)
+@position_bytes.register(Sinusoidal)
+def _(spec: Spec, config: ModelConfig, seq_len: int) -> int:
     return 0
 
 
@@ -360,3 +354,10 @@ def _(spec: RoPE, config: ModelConfig, seq_len: int) -> int:
 def _(spec: ALiBi, config: ModelConfig, seq_len: int) -> int:
     n_heads, _ = config.attention.heads(config.d_model)
     return FLOAT_BYTES * config.n_layers * n_heads * seq_len**2
+
+
+@position_bytes.register
+def _(spec: Relative, config: ModelConfig, seq_len: int) -> int:
+    raise ConfigError(
+        "model.position.kind: activations of relative positions have no formula; plan counts them"
+    )

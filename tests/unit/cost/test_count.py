@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
@@ -19,15 +19,26 @@ from clearformer.cost import (
     analytic_parameters,
     measured_flops,
     measured_parameters,
+    slots,
     tensors_without_memory,
 )
+from clearformer.cost.slots import NoFormulaError
 from clearformer.errors import ConfigError, UserError
 from clearformer.model import ModelConfig, build_on_meta, build_undrawn
 from clearformer.model.attention import Dot, Last, Mean, MultiHead, Shared
 from clearformer.model.feedforward import GEGLU, GELU, NoFeedForward, ReLU, ReLU2, SiLU, SwiGLU
 from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
-from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE, Sinusoidal
+from clearformer.model.positions import (
+    ALiBi,
+    Learned,
+    NoPositions,
+    PositionBase,
+    Positions,
+    RoPE,
+    Sinusoidal,
+    Sizes,
+)
 from clearformer.model.relative_positions import Relative
 from clearformer.registry import register, unregister
 
@@ -484,21 +495,44 @@ def test_activations_by_formula_are_those_that_are_kept(settings: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"family": "encoder"}, {"family": "encoder-decoder"}, {"position": Relative()}, {"parallel": True}],
+    ("settings", "message"),
+    [
+        ({"family": "encoder"}, "decoders without parallel sub-layers"),
+        ({"family": "encoder-decoder"}, "decoders without parallel sub-layers"),
+        ({"parallel": True}, "decoders without parallel sub-layers"),
+        ({"position": Relative()}, "relative positions have no formula"),
+        ({"attention": Linear()}, "linear"),
+        ({"attention": MultiHead(window=SEQ_LEN - 1)}, "a window within the text"),
+    ],
 )
-def test_activations_that_have_no_formula_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="decoders without relative positions"):
+def test_activations_that_have_no_formula_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         analytic_activations(ModelConfig(**SMALL | settings), BATCH_SIZE, SEQ_LEN)
 
 
-@pytest.mark.parametrize(
-    ("attention", "message"),
-    [(Linear(), "linear"), (MultiHead(window=SEQ_LEN - 1), "a window within the text")],
-)
-def test_activations_of_chunks_and_of_windows_have_no_formula(attention: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        analytic_activations(ModelConfig(**SMALL, attention=attention), BATCH_SIZE, SEQ_LEN)
+class OwnPositions(PositionBase):
+    """A kind of a user's own, which adds to the scores."""
+
+    kind: Literal["own"] = "own"
+    adds_bias: ClassVar[bool] = True
+
+    def build(self, sizes: Sizes) -> Positions:
+        return Positions()
+
+
+def test_positions_of_one_s_own_have_no_formula_and_count_as_what_they_say_they_do() -> None:
+    windowed = ModelConfig(**SMALL, attention=MultiHead(window=SEQ_LEN - 1))
+    config = windowed.model_copy(update={"position": OwnPositions()})
+    with pytest.raises(NoFormulaError, match="the memory of 'own'"):
+        slots.position_bytes(config.position, config, SEQ_LEN)
+    reading = slots.Reading(8 * SEQ_LEN, causal=True)
+    with_biases = windowed.replace(position=ALiBi())
+    assert slots.mixing(config.attention, config, reading) == slots.mixing(
+        with_biases.attention, with_biases, reading
+    )
+    assert slots.mixing(config.attention, config, reading) > slots.mixing(
+        windowed.attention, windowed, reading
+    )
 
 
 def test_live_bytes_follow_tensors_from_birth_to_death() -> None:
