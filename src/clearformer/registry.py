@@ -24,13 +24,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
+from pydantic import PydanticUndefinedAnnotation, PydanticUserError
+
 from clearformer.config import Spec, slot_variants
 from clearformer.data import LabelledData, PairsData, TextData
 from clearformer.data.config import DataSpec
 from clearformer.data.kinds import KINDS, OWN_KINDS
 from clearformer.data.text.generated import GeneratedSource
 from clearformer.data.text.sources import BUILT_IN, BuiltIn
-from clearformer.errors import ConfigError, shown
+from clearformer.errors import ConfigError, shortened, shown
 from clearformer.late import made_above
 from clearformer.model.attention import AttentionBase
 from clearformer.model.config import ModelConfig
@@ -290,7 +292,8 @@ def _add_kind(slot: str, spec_type: Any) -> None:
         raise ConfigError(
             f"a kind of {slot} must be a settings class (a clearformer Spec); got {shown(spec_type)}"
         )
-    kind = spec_type.model_fields["kind"].default if "kind" in spec_type.model_fields else None
+    field = spec_type.model_fields.get("kind")
+    kind = field.default if field and get_origin(field.annotation) is Literal else None
     if not isinstance(kind, str):
         raise ConfigError(
             f'{spec_type.__name__} has no kind: add kind: Literal["NAME"] = "NAME" to its settings'
@@ -338,13 +341,27 @@ def _place_of(spec_type: type) -> tuple[str, str]:
 
 
 def _set_kinds(slot: str, kinds: list[type[Spec]]) -> None:
-    """Replace the union's members in every field of a slot, and rebuild the specs that contain one."""
-    before = set(slot_variants(_field(slot)).values())
-    union: Any = Union[tuple(kinds)]  # noqa: UP007  (made of a list)
+    """Replace the union's members in every field of a slot; where that fails, all stays as it was."""
+    before = list(slot_variants(_field(slot)).values())
+    try:
+        _replace_kinds(before, kinds)
+    except (
+        PydanticUserError,
+        PydanticUndefinedAnnotation,
+    ) as error:  # such as a field of a type not defined yet
+        _replace_kinds(kinds, before)
+        raise ConfigError(
+            f"{kinds[-1].__name__} cannot be a kind of {slot}: {shortened(str(error))}"
+        ) from error
+
+
+def _replace_kinds(before: list[type[Spec]], after: list[type[Spec]]) -> None:
+    """Replace a union's members in every field that has them, and rebuild the specs that contain one."""
+    union: Any = Union[tuple(after)]  # noqa: UP007  (made of a list)
     changed = set()
     for spec_type in _all_specs():
         for field in spec_type.model_fields.values():
-            if set(slot_variants(field).values()) == before:
+            if set(slot_variants(field).values()) == set(before):
                 field.annotation = union
                 changed.add(spec_type)
     rebuilt: set[type[Spec]] = set()

@@ -11,12 +11,13 @@ Each check raises an AssertionError that says what is wrong.
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from clearformer.config import Spec, resolve, slot_variants, to_toml
@@ -30,7 +31,7 @@ from clearformer.training.config import RunConfig
 from clearformer.training.loop import train
 from clearformer.training.objectives import DEFAULT_BATCH_SIZE
 from clearformer.training.reporting.report import Reporter
-from clearformer.training.store.checkpoint import step_folder
+from clearformer.training.store.checkpoint import MODEL, step_folder
 from clearformer.training.store.folder import RunFolder
 
 B, T, V = 2, 11, 13  # rows, positions and tokens: no two axes have the same size
@@ -50,26 +51,40 @@ OF_MODELS = ("attention", "position", "norm", "ffn", "init")
 def check_kind(spec: Spec, **model: Any) -> None:
     """Check that a registered kind does what training and generation rely on.
 
-    For a part of the model: no token changes earlier logits, and no gradient comes from a later token; the cache and
-    padding change no logits; hooks on the attention pattern change neither logits nor gradients; the parameters are as
-    many as counted. For every kind: settings read back as written, and a resumed run equals one never stopped.
+    For a part of the model: no token changes earlier logits, and no gradient comes from a later token; the cache,
+    tokens dropped from it and padding change no logits; hooks on the attention pattern change neither logits nor
+    gradients; the parameters are as many as counted. For every kind: settings read back as written, training changes
+    the weights, and a resumed run equals one never stopped.
 
     Args:
         spec: The kind, with the settings to check.
         **model: Other settings of the model that contains it, such as `d_model=32`.
 
     Raises:
-        AssertionError: a check failed; the message says which.
+        AssertionError: a check failed, or the kind raised an error in it; the message says which.
         UserError: the kind is not registered.
     """
     slot = slot_of(spec)
     config = model_config(slot, spec, model)
-    check_settings(slot, spec, config)
-    if slot in OF_MODELS:
-        for check in MODEL_CHECKS:
-            torch.manual_seed(0)
+    with failing_in("settings"):
+        check_settings(slot, spec, config)
+    for name, check in MODEL_CHECKS.items() if slot in OF_MODELS else ():
+        torch.manual_seed(0)
+        with failing_in(name):
             check(perturbed(build(config).double().eval()))
-    check_resume(slot, spec, config)
+    with failing_in("resume"):
+        check_resume(slot, spec, config)
+
+
+@contextmanager
+def failing_in(name: str) -> Iterator[None]:
+    """Raise what the kind raises in the `with` block as an AssertionError that names the check."""
+    try:
+        yield
+    except (AssertionError, UserError):
+        raise
+    except Exception as error:
+        raise AssertionError(f"{name}: {type(error).__name__}: {error}") from error
 
 
 def slot_of(spec: Spec) -> str:
@@ -107,6 +122,9 @@ def check_resume(slot: str, spec: Spec, model: ModelConfig) -> None:
         text.write_text(TEXT)
         config, run = run_config(slot, spec, model, text), RunFolder(Path(folder) / "run")
         whole = train(config, run, Reporter()).model.state_dict()
+        first = load_file(step_folder(run.snapshots, 0) / MODEL)
+        moved = any(not torch.equal(weight, first[name]) for name, weight in whole.items())
+        assert moved, "training: no weight has changed"
         shutil.rmtree(step_folder(run.checkpoints, N_STEPS))
         again = train(config, run, Reporter(), resume=True).model.state_dict()
     for name, weight in whole.items():
@@ -182,6 +200,25 @@ def check_cache(model: Decoder) -> None:
     assert close(chosen, expected[rows, 5:]), "cache: selected rows do not continue as their own texts"
 
 
+def check_drafts(model: Decoder) -> None:
+    """Check that tokens dropped from the cache leave no trace, if it can drop any."""
+    tokens, cache, n_kept = text(), model.new_cache(), [1, 2]
+    with torch.no_grad():
+        model(tokens[:, :5], cache=cache)
+        try:
+            cache.hold()
+        except UserError:
+            return
+        model(tokens[:, 5:8], cache=cache)
+        cache.keep(torch.arange(3) < torch.tensor(n_kept)[:, None])
+        logits = model(tokens[:, 8:], cache=cache)
+        for row, n in enumerate(n_kept):
+            rest = model(torch.cat([tokens[row, : 5 + n], tokens[row, 8:]])[None])[0, 5 + n :]
+            assert close(logits[row], rest), (
+                "drafts: tokens that were dropped from the cache change later logits"
+            )
+
+
 def check_padding(model: Decoder) -> None:
     """Check that padding on either side changes no logits and makes no NaN."""
     tokens, places = text(), torch.arange(T)
@@ -223,14 +260,15 @@ def check_counts(model: Decoder) -> None:
     assert by_formula == counted, f"counts: by formula {by_formula}, in the model {counted}"
 
 
-MODEL_CHECKS: tuple[Callable[[Decoder], None], ...] = (
-    check_causality,
-    check_gradients,
-    check_cache,
-    check_padding,
-    check_pattern,
-    check_counts,
-)
+MODEL_CHECKS: dict[str, Callable[[Decoder], None]] = {
+    "causality": check_causality,
+    "gradients": check_gradients,
+    "cache": check_cache,
+    "drafts": check_drafts,
+    "padding": check_padding,
+    "fused = plain": check_pattern,
+    "counts": check_counts,
+}
 
 
 @torch.no_grad()

@@ -18,6 +18,7 @@ from clearformer.config import Spec, resolve, slot_variants, to_toml
 from clearformer.data.text.sources import BUILT_IN
 from clearformer.errors import ConfigError, DataError, UserError
 from clearformer.model.attention import LastModule, Mean, MultiHead, MultiHeadModule
+from clearformer.model.cache import KeyValueCache, LayerCache
 from clearformer.model.norms import RMSNorm
 from clearformer.presets import PRESETS
 from clearformer.registry import SLOTS, AttentionBase, import_parts, register, unregister
@@ -112,17 +113,37 @@ def test_a_cell_that_runs_again_replaces_its_kind_and_another_s_is_kept() -> Non
         register("norm")(Other)
 
 
+class Worded(Spec):
+    """Its kind may be any word."""
+
+    kind: str = "mine"
+
+    def after_warmup(self, step: int, warmup_steps: int, progress: float) -> float:
+        return 1.0
+
+
+class Unfinished(Worded):
+    """A field's type is not defined."""
+
+    kind: Literal["mine"] = "mine"  # type: ignore[assignment]
+    other: "Undefined"  # type: ignore[name-defined]
+
+
 @pytest.mark.parametrize(
     ("slot", "part", "line"),
     [
         ("norms", Centred, "there is no slot 'norms'; there are attention, position, norm,"),
         ("norm", nn.Identity, "a kind of norm must be a settings class"),
         ("norm", type("Nameless", (Spec,), {}), 'Nameless has no kind: add kind: Literal["NAME"]'),
+        ("schedule", Worded, 'Worded has no kind: add kind: Literal["NAME"]'),
+        ("schedule", Unfinished, "Unfinished cannot be a kind of schedule:"),
     ],
 )
-def test_what_is_no_kind_is_refused(slot: Any, part: Any, line: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(line)):
+def test_what_is_no_kind_is_refused_and_changes_nothing(slot: Any, part: Any, line: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(line)) as refused:
         register(slot)(part)
+    assert "\n" not in str(refused.value)
+    assert cf.preset("quick", seed=2).train.schedule.kind == "wsd"
 
 
 def spec_of(kind: str, base: type[Spec] = Spec, **body: Any) -> type[Spec]:
@@ -177,6 +198,20 @@ def test_an_optimizer_of_one_s_own_trains() -> None:
             return [torch.optim.SGD(model.parameters(), lr, momentum=0.9)]
 
     check_kind(WithMomentum())
+
+
+def test_gradients_of_weights_that_no_optimizer_has_do_not_add_up() -> None:
+    @register("optimizer")
+    class Frozen(Spec):
+        """The embeddings stay as they are."""
+
+        kind: Literal["frozen"] = "frozen"
+
+        def build(self, model: nn.Module, lr: float, dtype: torch.dtype) -> list[torch.optim.Optimizer]:
+            trained = [weight for name, weight in model.named_parameters() if name != "embed.weight"]
+            return [torch.optim.SGD(trained, lr)]
+
+    check_kind(Frozen(), init={"kind": "torch"})
 
 
 def test_a_text_is_made_of_strings_by_a_function_without_arguments() -> None:
@@ -315,6 +350,20 @@ def attention(kind: str, **methods: Any) -> Any:
     return register("attention")(type("Spoilt", (AttentionBase,), {"__module__": __name__, **body}))()
 
 
+class Forgetful(KeyValueCache):
+    """Where positions are dropped, as many of the first are forgotten."""
+
+    def keep(self, kept: Tensor, length: int) -> None:
+        assert self.buffers is not None
+        for buffer in self.buffers:
+            buffer[:, :, 0] = 0
+
+
+class Unselected(KeyValueCache):
+    def select(self, rows: Tensor) -> None:
+        pass
+
+
 def reads_the_future(self: Any, x: Tensor, *rest: Any, **named: Any) -> Tensor:
     return MultiHeadModule.forward(self, x, *rest, **named) + x.mean(1, keepdim=True)
 
@@ -334,12 +383,45 @@ def other_pattern(self: Any, *parts: Any) -> Tensor:
         ({"forward": reads_the_future}, "^causality: a changed token changes earlier logits"),
         ({"forward": forgets}, "^cache: chunks of"),
         ({"formula": other_pattern}, "^(cache|fused = plain):"),
+        ({"new_cache": lambda self: Forgetful()}, "^drafts: tokens that were dropped"),
+        ({"new_cache": lambda self: Unselected()}, "^cache: RuntimeError: "),
+        ({"forward": lambda self, x: x}, "^causality: TypeError: .*takes 2 positional arguments"),
     ],
 )
 def test_a_kind_that_is_wrong_is_told_so(methods: dict[str, Any], line: str) -> None:
     spec = attention("spoilt", **methods)
     with pytest.raises(AssertionError, match=line):
         check_kind(spec)
+
+
+def test_drafts_are_refused_where_the_cache_cannot_drop_them() -> None:
+    class Plain(KeyValueCache):
+        hold = LayerCache.hold
+
+    spec = attention("plain_cache", new_cache=lambda self: Plain())
+    check_kind(spec)
+    tokenizer = cf.tokenize("abc", "char").tokenizer
+    model = cf.build({"vocab_size": tokenizer.vocab_size, "d_model": 8, "n_layers": 1, "attention": spec})
+    run = cf.Run(model, tokenizer)
+    assert run.generate("abcabc", max_new_tokens=9, seed=1)
+    with pytest.raises(
+        UserError, match=r"^lookup: Plain cannot drop rejected tokens, .*; generate without lookup$"
+    ):
+        run.generate("abcabc", max_new_tokens=9, seed=1, lookup=3)
+
+
+def test_what_trains_nothing_is_told_so() -> None:
+    standing = spec_of("standing", after_warmup=lambda self, step, warmup_steps, progress: 0.0)
+    with pytest.raises(AssertionError, match=r"^training: no weight has changed"):
+        check_kind(register("schedule")(standing)())
+
+
+def test_an_optimizer_that_is_no_list_of_torch_s_is_told_so() -> None:
+    for built in ([], None, torch.optim.SGD([torch.zeros(1)], 0.1)):
+        spec = spec_of("alone", build=lambda self, model, lr, dtype, built=built: built)
+        line = r"^train\.optimizer\.kind: Part\.build must return a list of torch optimizers; got (\[\]|None|SGD)"
+        with pytest.raises(ConfigError, match=line):
+            check_kind(register("optimizer")(spec)())
 
 
 def test_an_initialisation_by_luck_is_not_resumed_equally() -> None:

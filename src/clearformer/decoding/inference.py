@@ -23,10 +23,10 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     """Turn dropout off in the `with` block and use no more threads than cores; restore both afterwards.
 
     If several threads evaluate one model, the last to leave restores it, so dropout stays off while another computes.
+    A block inside another one (of a stream that nobody reads on, perhaps) restores what it found itself.
     """
     with ExitStack() as afterwards:
-        _begin(model)
-        afterwards.callback(_end, model)
+        afterwards.callback(_end, model, _begin(model))
         threads = torch.get_num_threads()
         if threads > most_threads():
             afterwards.callback(torch.set_num_threads, threads)
@@ -40,21 +40,25 @@ def most_threads() -> int:
     return n_cores()
 
 
-def _begin(model: nn.Module) -> None:
+def _begin(model: nn.Module) -> list[nn.Module]:
     with _changing:
         in_training: list[nn.Module] = []
         _evaluated.setdefault(model, []).append(in_training)  # first, for another block may end from here on
         in_training += [module for module in model.modules() if module.training]
         model.eval()
+        return in_training
 
 
-def _end(model: nn.Module) -> None:
+def _end(model: nn.Module, in_training: list[nn.Module]) -> None:
+    """Restore what a block found, or leave that to the next of the blocks that began after it."""
     with _changing:
         blocks = _evaluated[model]
-        in_training = blocks.pop(0)
-        if blocks:
-            blocks[0].extend(in_training)
+        place = next(i for i, each in enumerate(blocks) if each is in_training)
+        del blocks[place]
+        if place < len(blocks):
+            blocks[place].extend(in_training)
             return
-        _evaluated.pop(model, None)
         for module in in_training:
             module.training = True
+        if not blocks:
+            _evaluated.pop(model, None)

@@ -22,7 +22,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clearformer.errors import UserError, did_you_mean
+from clearformer.errors import UserError, did_you_mean, shown
 from clearformer.hooks.activations import ActivationCache
 
 
@@ -58,8 +58,14 @@ class HookPoint:
         for hooks in _open.get():
             for function, hook in hooks.get(self, ()):
                 replacement = function(activation, hook)
-                activation = activation if replacement is None else replacement
+                if replacement is not None:
+                    _check_replacement(replacement, activation, hook)
+                    activation = replacement
         return activation
+
+    def __deepcopy__(self, _: Any) -> "HookPoint":
+        """Return a point without hook functions: those of an open block are for the model that was passed to it."""
+        return HookPoint()
 
 
 HookFns = dict[HookPoint, list[tuple[HookFn, Hook]]]
@@ -95,6 +101,8 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
     Raises:
         UserError: no name matches; the message suggests the nearest.
     """
+    if not isinstance(pattern, str):
+        raise UserError(f"names of hook points are strings; got {shown(pattern)}")
     names = list(names)
     found = [name for name in names if fnmatchcase(name, pattern)]
     if not found:
@@ -127,9 +135,13 @@ class HookedModule(nn.Module):
         points = hook_points(self)
         if names is None or callable(names):
             wanted = [name for name in points if names is None or names(name)]
-        else:
+        elif isinstance(names, Iterable):
             patterns = [names] if isinstance(names, str) else names
             wanted = list(dict.fromkeys(name for pattern in patterns for name in matching(pattern, points)))
+        else:
+            raise UserError(
+                f"names: must be names or patterns of hook points, or a function; got {shown(names)}"
+            )
         seen = ActivationCache()
 
         def keep(activation: Tensor, hook: Hook) -> None:
@@ -150,8 +162,14 @@ def hooked(model: nn.Module, hooks: Mapping[str, HookFn]) -> Iterator[None]:
             these in their order here.
 
     Raises:
-        UserError: a name or pattern matches no hook point, or a function takes other arguments.
+        UserError: `hooks` is no mapping of names to functions, a name or pattern matches no hook point, a function
+            takes other arguments; later, at a forward pass, a function returns a tensor of another shape or type.
     """
+    if not isinstance(hooks, Mapping):
+        raise UserError(
+            "hooks: must map names of hook points to functions, such as "
+            f'{{"blocks.0.attn.hook_z": function}}; got {shown(hooks)}'
+        )
     points = hook_points(model)
     by_point: HookFns = {}
     checked: set[int] = set()  # one function often serves many points
@@ -177,7 +195,24 @@ def _count(points: Iterable[HookPoint], change: int) -> None:
             point.n_open += change
 
 
+def _check_replacement(replacement: Any, activation: Tensor, hook: Hook) -> None:
+    like = isinstance(replacement, Tensor) and replacement.dtype == activation.dtype
+    if not like or replacement.shape != activation.shape:
+        raise UserError(
+            f"the function at {hook.name} must return a tensor like its argument, {_looks(activation)}, or None; "
+            f"it returned {_looks(replacement) if isinstance(replacement, Tensor) else type(replacement).__name__}"
+        )
+
+
+def _looks(x: Tensor) -> str:
+    return f"{list(x.shape)} of {str(x.dtype).removeprefix('torch.')}"
+
+
 def _check_signature(pattern: str, function: HookFn) -> None:
+    if not callable(function):
+        raise UserError(
+            f"hooks: {pattern!r} must have a function of (activation, hook); got {shown(function)}"
+        )
     try:
         signature = inspect.signature(function)
     except ValueError:  # functions written in C may have none

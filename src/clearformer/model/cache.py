@@ -26,8 +26,15 @@ class LayerCache(ABC):
     def make_room(self, n_before: int, n: int) -> None:  # noqa: B027  (for most there is nothing to do)
         """Grow the buffers to hold `n` positions; the first `n_before` of them are kept."""
 
-    def hold(self) -> None:  # noqa: B027
-        """Record what the next call adds, so that `keep` can drop some of its positions."""
+    def hold(self) -> None:
+        """Record what the next call adds, so that `keep` can drop some of its positions.
+
+        Raises:
+            UserError: this kind of cache cannot drop any.
+        """
+        raise UserError(
+            f"lookup: {type(self).__name__} cannot drop rejected tokens, for it has no `hold`; generate without lookup"
+        )
 
     def keep(self, kept: Bool[Tensor, "B T"], length: int) -> None:  # noqa: B027
         """Drop those of the last call's T positions that are not kept; `length` positions in all remain.
@@ -69,6 +76,9 @@ class KeyValueCache(LayerCache):
         keys, values = (_buffer_like(buffer, capacity) for buffer in self.buffers)
         keys[:, :, old], values[:, :, old] = (buffer[:, :, old] for buffer in self.buffers)
         self.buffers = keys, values
+
+    def hold(self) -> None:
+        """Every position is stored, so there is nothing to record."""
 
     def select(self, rows: Rows) -> None:
         if self.buffers is not None:
@@ -150,6 +160,9 @@ class MemoryCache(LayerCache):
         if self._keys_values is None:
             self._keys_values = make()
         return self._keys_values
+
+    def hold(self) -> None:
+        """The source stays the same, so there is nothing to record."""
 
     def select(self, rows: Rows) -> None:
         if self._keys_values is not None:

@@ -127,7 +127,7 @@ class TrainStep:
         self.set_learning_rates(lr_factor)
         for optimizer in self.state.optimizers:
             optimizer.step()
-            optimizer.zero_grad()
+        self.model.zero_grad()  # of parameters that no optimizer has, too
         self.update_average(step)
         return StepResult(
             loss,

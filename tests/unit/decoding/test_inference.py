@@ -42,6 +42,20 @@ def test_of_several_threads_the_last_one_sets_it_back() -> None:
     assert all(module.training for module in model.modules())
 
 
+def test_a_block_inside_one_that_stays_open_restores_what_it_found() -> None:
+    model = nn.Sequential(nn.Dropout(), nn.Linear(2, 2))
+    outer = evaluating(model)
+    outer.__enter__()
+    model.train()  # training goes on while somebody's stream waits
+
+    with evaluating(model):
+        assert not any(module.training for module in model.modules())
+
+    assert all(module.training for module in model.modules())
+    outer.__exit__(None, None, None)
+    assert all(module.training for module in model.modules())
+
+
 @pytest.mark.parametrize("ended_in", ["modules", "eval"])
 def test_a_block_that_ends_where_garbage_is_collected_holds_up_nobody(ended_in: str) -> None:
     """Python may close a generator that nobody closed at any moment: also while another block begins."""

@@ -2,6 +2,7 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from threading import Barrier
 from typing import Any
 from unittest.mock import patch
@@ -18,6 +19,8 @@ from clearformer.model.attention import Attention, Last, MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import Learned, RoPE, Sinusoidal
+
+from ...forks import ForkServer
 
 B, T, V, D, H, K, DH, FF = 2, 7, 13, 23, 6, 3, 4, 17
 RESIDUAL = (B, T, D)
@@ -383,6 +386,70 @@ def test_a_function_of_other_arguments_is_refused_before_it_is_called(look: Any)
     said = r"the function for 'hook_embed' takes \(.*\); it is called with \(activation, hook\)"
     with pytest.raises(UserError, match=said), model().hooked({"hook_embed": look}):
         pass
+
+
+WRONG_LOOKS = """
+from clearformer.errors import UserError
+from clearformer.model import ModelConfig, build
+
+model = build(ModelConfig(vocab_size=5, d_model=4, n_layers=1))
+for hooks in ("hook_embed", ["hook_embed"], {"hook_embed": 5}, {5: print}):
+    try:
+        model.hooked(hooks).__enter__()
+    except UserError as error:
+        print(error)
+for names in (5, [5]):
+    try:
+        model.run_with_cache(None, names=names)
+    except UserError as error:
+        print(error)
+"""
+
+
+def test_hooks_and_names_that_are_none_are_refused(forks: ForkServer) -> None:
+    """In another process, for in this one the types of all arguments are checked."""
+    must_map = (
+        'hooks: must map names of hook points to functions, such as {"blocks.0.attn.hook_z": function}; got '
+    )
+    assert forks.run(script=WRONG_LOOKS).stdout.splitlines() == [
+        f"{must_map}'hook_embed'",
+        f"{must_map}['hook_embed']",
+        "hooks: 'hook_embed' must have a function of (activation, hook); got 5",
+        "names of hook points are strings; got 5",
+        "names: must be names or patterns of hook points, or a function; got 5",
+        "names of hook points are strings; got 5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("replace", "returned"),
+    [
+        (lambda a: a[:, :1], f"[{B}, 1, {D}] of float32"),
+        (lambda a: a.double(), f"[{B}, {T}, {D}] of float64"),
+        (lambda a: a.numpy(), "ndarray"),
+        (lambda a: 0.0, "float"),
+    ],
+)
+def test_a_replacement_that_is_not_like_the_activation_is_refused(replace: Any, returned: str) -> None:
+    said = (
+        f"the function at blocks.0.hook_mlp_out must return a tensor like its argument, "
+        f"[{B}, {T}, {D}] of float32, or None; it returned {returned}"
+    )
+    decoder = model().requires_grad_(requires_grad=False)
+    with (
+        pytest.raises(UserError, match=f"^{re.escape(said)}$"),
+        decoder.hooked({"*hook_mlp_out": lambda a, _: replace(a)}),
+    ):
+        decoder(tokens())
+
+
+def test_a_copy_of_a_hooked_model_is_not_hooked() -> None:
+    decoder, read = model(), tokens()
+    with decoder.hooked({"hook_embed": lambda a, _: 0 * a}):
+        copied = deepcopy(decoder)
+        found = copied(read)
+    assert torch.equal(found, decoder(read))
+    assert not any(point.n_open for point in hook_points(copied).values())
 
 
 def test_a_module_of_a_model_can_be_looked_at_by_itself() -> None:

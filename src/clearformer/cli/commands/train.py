@@ -65,7 +65,9 @@ def train(
         if not is_main_process():  # the first process prints the message
             raise typer.Exit(interrupted.exit_status) from None
         way_on = shlex.join(["train", "--resume", "--run", name_of(start.folder)])
-        raise Interrupted(f"{interrupted}; to continue: {to_type(way_on)}", interrupted.signal_number) from None
+        raise Interrupted(
+            f"{interrupted}; to continue: {to_type(way_on)}", interrupted.signal_number
+        ) from None
     if is_main_process():
         typer.echo(result_text(result, start.folder))
 

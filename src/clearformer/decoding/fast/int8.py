@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Int8
 from torch import Tensor, nn
 
+from clearformer.hooks import hook_points
 from clearformer.model import Transformer
 from clearformer.model.fast import Linear
 from clearformer.model.fast.products import matrix_vector
@@ -91,7 +92,12 @@ def with_int8_weights(model: ModelT) -> ModelT:
         if isinstance(layer, Linear)
     }
     replaced[id(model.embed)] = Int8Embedding(embeddings)
-    copied = copy.deepcopy(model, dict[int, Any](replaced)).eval().requires_grad_(requires_grad=False)
+    shared = {
+        id(point): point for point in hook_points(model).values()
+    }  # a hooked model's copy is hooked too
+    copied = (
+        copy.deepcopy(model, dict[int, Any](replaced | shared)).eval().requires_grad_(requires_grad=False)
+    )
     if model.head is None:  # tied: the head shares the embeddings' rows
         del copied.head
         copied.add_module("head", Int8Linear(embeddings, model.head_bias))

@@ -3,9 +3,9 @@
 Both take a run; `sample_texts` and `stream_text` do the same with a model and a tokeniser.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from clearformer.decoding.loop import (
 from clearformer.decoding.samplers import Sampling, random_stream, sampling_of
 from clearformer.decoding.text.inputs import Text, Texts, ids_of, text_of, texts_of, with_specials, words_of
 from clearformer.decoding.text.writer import Writer
-from clearformer.errors import UserError
+from clearformer.errors import UserError, shown
 from clearformer.model import Decoder, Transformer
 from clearformer.results import Result
 from clearformer.text import Tokenizer
@@ -117,7 +117,8 @@ def sample_texts(
     encoded = [prompt_of(model, tokenizer, text) for text in texts_of(prompts)]
     model = with_int8_weights(model) if int8 else model
     repeated = [prompt for prompt in encoded for _ in range(num)]
-    writers = [Writer(tokenizer, _stops(stop)) for _ in repeated]
+    stops = _stops(stop)
+    writers = [Writer(tokenizer, stops) for _ in repeated]
     streams = [random_stream(seed, number) for _ in encoded for number in range(num)]
     new_tokens = _continue(
         model,
@@ -366,5 +367,9 @@ def _sample(prompt: Prompt, completion: Completion, text: str) -> Sample:
     )
 
 
-def _stops(stop: str | Sequence[str]) -> Sequence[str]:
-    return [stop] if isinstance(stop, str) else stop
+def _stops(stop: Any) -> list[str]:
+    """Return the texts that end a sample, given as one or several; raises UserError for anything else."""
+    stops = [stop] if isinstance(stop, str) or not isinstance(stop, Iterable) else list(stop)
+    if not all(isinstance(each, str) for each in stops):
+        raise UserError(f"stop: a text or a list of texts; got {shown(stop)}")
+    return stops

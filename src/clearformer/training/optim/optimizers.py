@@ -14,10 +14,29 @@ from torch import nn
 from torch.optim import Optimizer
 
 from clearformer.config import Spec
+from clearformer.errors import ConfigError, shown
 from clearformer.training.optim.adam import FusedAdam
 from clearformer.training.optim.muon import MuonOptimizer
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+def build_optimizers(spec: Any, model: nn.Module, lr: float, dtype: torch.dtype) -> list[Optimizer]:
+    """Return a spec's optimisers of a model; `peak_lr` is added to the parameter groups of torch's own.
+
+    Raises:
+        ConfigError: a user's `build` returns anything but a list of optimisers.
+    """
+    optimizers = spec.build(model, lr, dtype)
+    are_some = isinstance(optimizers, list | tuple) and optimizers
+    if not are_some or not all(isinstance(each, Optimizer) for each in optimizers):
+        raise ConfigError(
+            f"train.optimizer.kind: {type(spec).__name__}.build must return a list of torch optimizers; "
+            f"got {shown(optimizers)}"
+        )
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+        group.setdefault("peak_lr", group["lr"])
+    return list(optimizers)
 
 
 class _AdamSpec(Spec):

@@ -14,6 +14,7 @@ from clearformer.model.attention import Attention
 from clearformer.model.build import build_undrawn
 from clearformer.model.config import ModelConfig
 from clearformer.training.config import TrainConfig
+from clearformer.training.optim.optimizers import build_optimizers
 from clearformer.training.tasks import task_type
 from clearformer.training.tasks.task import FullBatch
 
@@ -55,7 +56,7 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
         if device_type == "cuda":
             _skip_attention_dropout(model)
         averages = [torch.empty_like(p) for p in model.parameters()] if train.ema else []
-        optimizers = train.optimizer.build(model, train.lr, train.matrix_dtype)
+        optimizers = build_optimizers(train.optimizer, model, train.lr, train.matrix_dtype)
         micro_batch = _MicroBatch(model, train, device_type)
         activations = micro_batch.run(live)
         gradients = _n_bytes(p.grad for p in model.parameters() if p.grad is not None)

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from clearformer.model import Transformer, build
 from clearformer.training.config import RunConfig
+from clearformer.training.optim.optimizers import build_optimizers
 from clearformer.training.store.checkpoint import Checkpoint, Progress
 
 RAW = ".weight_now"  # marks the trained weights if the checkpoint's model is their moving average
@@ -37,9 +38,7 @@ class TrainState:
         model = build(config.model).to(device)
         average = copy.deepcopy(model).eval() if config.train.ema else None
         train = config.train
-        optimizers = train.optimizer.build(model, train.lr, train.matrix_dtype)
-        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-            group.setdefault("peak_lr", group["lr"])  # torch's own optimizers do not have it
+        optimizers = build_optimizers(train.optimizer, model, train.lr, train.matrix_dtype)
         return cls(model, average, optimizers)
 
     @property

@@ -98,6 +98,21 @@ def test_nothing_of_a_copy_is_left_as_it_was_but_what_is_small() -> None:
     assert n_bytes(copied) < n_bytes(model) / 2
 
 
+def test_a_hooked_model_s_copy_is_hooked_too() -> None:
+    run = Run(made(), CharTokenizerSpec().train(["abcdefghij\n"]))
+    off = {"blocks.*.attn.hook_z": lambda z, _: torch.zeros_like(z)}
+    [free] = generate(run, "abc", max_new_tokens=3, int8=True)
+
+    with run.model.hooked(off):
+        [hooked] = generate(run, "abc", max_new_tokens=3, int8=True)
+    rounded = Run(with_int8_weights(run.model), run.tokenizer)
+    with rounded.model.hooked(off):
+        [expected] = generate(rounded, "abc", max_new_tokens=3)
+
+    assert (hooked.tokens, hooked.logprobs) == (expected.tokens, expected.logprobs)
+    assert hooked.logprobs != free.logprobs
+
+
 @pytest.mark.parametrize("lookup", [0, 4])
 def test_a_run_generates_with_them_and_keeps_its_own(lookup: int) -> None:
     run = Run(made(), CharTokenizerSpec().train(["abcdefghij\n"]))

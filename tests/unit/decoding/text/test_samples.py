@@ -133,6 +133,12 @@ def test_a_stop_string_may_be_given_by_itself(run: Run) -> None:
     assert generate(run, "a", stop="de", max_new_tokens=8)[0].text == "abc"
 
 
+def test_stop_strings_of_an_iterator_hold_for_every_sample(run: Run) -> None:
+    expected = generate(run, "a", num=3, stop=["b", "d"], max_new_tokens=20)
+    assert generate(run, "a", num=3, stop=iter(["b", "d"]), max_new_tokens=20) == expected
+    assert [sample.finish_reason for sample in expected] == ["stop"] * 3
+
+
 def test_the_prompt_is_no_part_of_a_stop_string(run: Run) -> None:
     next_tokens(run, run.tokenizer.encode("bcab").tolist())
 
@@ -244,6 +250,10 @@ def test_a_prompt_as_long_as_the_context_is_read_whole(run: Run) -> None:
         ({"max_new_tokens": 10**30}, UserError, "max_new_tokens"),
         ({"seed": -3}, UserError, "seed"),
         ({"stop": ""}, UserError, "stop"),
+        ({"stop": None}, UserError, "stop: a text or a list of texts; got None"),
+        ({"stop": 5}, UserError, "stop: a text or a list of texts; got 5"),
+        ({"stop": b"e"}, UserError, "stop: a text or a list of texts; got b'e'"),
+        ({"stop": [1]}, UserError, "stop: a text or a list of texts"),
         ({"max_new_tokens": 0}, UserError, "max_new_tokens"),
     ],
 )
