@@ -218,6 +218,12 @@ class Study:
                     raise ConfigError(f"study {self.name}: there is no arm {arm!r}{hint}")
         if self.seeds < 1:
             raise ConfigError(f"study {self.name}: seeds: 1 or more; got {self.seeds}")
+        trainings = [arm.settings for arm in self.arms if isinstance(arm, Training)]
+        if any("seed" in settings for settings in (self.settings, *trainings)):
+            raise ConfigError(
+                f"study {self.name}: seed is no setting of an arm, for every arm is trained with the study's seeds; "
+                "give seeds and first_seed"
+            )
 
     @property
     def sides(self) -> dict[str, tuple[str, ...]]:

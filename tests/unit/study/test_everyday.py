@@ -42,10 +42,10 @@ def test_values_as_typed(text: str, values: list[Any]) -> None:
 
 
 def test_a_product_of_values_is_a_study() -> None:
-    preset, values, seeds = parse_sweep(
+    preset, values = parse_sweep(
         ["quick", "model.position=rope,alibi", "train.lr=1e-3,3e-3", "model.n_layers=2", "seed=1..3"]
     )
-    study = sweep(preset, values, seeds)
+    study = sweep(preset, values)
     assert study.name == "quick-position-lr"
     assert [arm.label for arm in study.arms] == [
         "position=rope, lr=0.001",
@@ -64,7 +64,18 @@ def test_names_are_as_long_as_it_takes_to_tell_them_apart() -> None:
         "quick", {"train.schedule.kind": ["cosine", "constant"], "model.norm.kind": ["rmsnorm", "none"]}
     )
     assert study.arms[0].label == "schedule.kind=cosine, norm.kind=rmsnorm"
-    assert sweep("quick", {"seed": [1]}, range(4, 6)).first_seed == 4
+
+
+def test_the_values_of_seed_are_the_seeds() -> None:
+    for study in (sweep("quick", {"seed": [4, 5]}), sweep("quick", {}, seeds=range(4, 6))):
+        assert [trial.seed for trial in trials(study)] == [4, 5]
+        assert [trial.config.seed for trial in trials(study) if trial.config] == [4, 5]
+
+
+@pytest.mark.parametrize("values", ["ab", 5, {1e-3}])
+def test_values_that_are_no_list_are_refused(values: Any) -> None:
+    with pytest.raises(UserError, match=r"^train\.lr: give its values as a list; got"):
+        sweep("quick", {"train.lr": values})
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ def study(**fields: Any) -> Study:
         ({"published": (Published("aa", "loss", 1, 1, "1"),)}, "study s: there is no arm 'aa'"),
         ({"claims": (Claim("?", "loss", "a", "c"),)}, "study s: there is no arm 'c'"),
         ({"seeds": 0}, "study s: seeds: 1 or more; got 0"),
+        ({"settings": {"seed": 3}}, "study s: seed is no setting of an arm"),
+        ({"arms": (Training("a", settings={"seed": 3}),)}, "study s: seed is no setting of an arm"),
         ({"name": ""}, "a study's name consists of letters"),
         ({"name": "../up"}, "a study's name consists of letters"),
         ({"name": "é"}, "a study's name consists of letters"),

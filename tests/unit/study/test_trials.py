@@ -84,7 +84,6 @@ def test_whatever_changes_a_result_changes_the_key(settings: dict[str, Any]) -> 
     "settings",
     [
         {},
-        {"seed": 1},
         {"model.n_layers": 4},
         {"train.checkpoint_every": 7},
         {"train.keep_last": 9},

@@ -40,10 +40,10 @@ def sweep(
         from clearformer.study.everyday.declared import declare
         from clearformer.study.trials import trials
 
-    preset, values, seeds = sweeps.parse_sweep(arguments)
+    preset, values = sweeps.parse_sweep(arguments)
     store = store_of(folder)
     with named_as_options(("name",)):
-        study = sweeps.sweep(preset, values, seeds, name)
+        study = sweeps.sweep(preset, values, name=name)
     trials(study)  # raises if a setting is wrong, before anything is written
     if name is None:
         study = replace(study, name=sweeps.free_name(study, store))

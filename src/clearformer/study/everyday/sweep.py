@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clearformer.config import parse_override
-from clearformer.errors import ConfigError, UserError, count, shortened
+from clearformer.errors import ConfigError, UserError, count, shortened, shown
 from clearformer.presets import preset as preset_of_name
 from clearformer.study.everyday.declared import CURVES, FILE, read_declaration
 from clearformer.study.lectures import studies
@@ -28,16 +28,20 @@ def sweep(preset: str, values: Values, seeds: range = range(1, 2), name: str | N
     Args:
         preset: The preset that every run starts from.
         values: The values of each setting, such as `{"model.position": ["rope", "alibi"], "train.lr": [1e-3]}`; a
-            setting with one value is the same in all arms.
-        seeds: Consecutive seeds, each of which trains every arm.
+            setting with one value is the same in all arms. The values of `seed` are the seeds.
+        seeds: Consecutive seeds, each of which trains every arm, unless `values` has them.
         name: The study's name; by default made of the preset and the settings that vary.
 
     Raises:
         ConfigError: there is no such preset, or the name is invalid.
-        UserError: there is nothing to run, or too much, or a value is given twice.
+        UserError: there is nothing to run, or too much, a value is given twice, or values are no list.
     """
     preset_of_name(preset)
+    seeds = as_range(values["seed"]) if "seed" in values else seeds
+    values = {key: each for key, each in values.items() if key != "seed"}
     for key, each in values.items():
+        if isinstance(each, str) or not isinstance(each, Sequence):
+            raise UserError(f"{shortened(key)}: give its values as a list; got {shown(each)}")
         if not each:
             raise UserError(f"{shortened(key)}: no values given, so there is nothing to run")
         if len(set(map(repr, each))) < len(each):
@@ -136,8 +140,8 @@ def _is_same(kept: Study, study: Study) -> bool:
 # --- as typed ---------------------------------------------------------------------------------------------
 
 
-def parse_sweep(arguments: Sequence[str]) -> tuple[str, dict[str, list[Any]], range]:
-    """Parse `PRESET key=a,b seed=1..3` into the preset, the values of each setting, and the seeds.
+def parse_sweep(arguments: Sequence[str]) -> tuple[str, dict[str, list[Any]]]:
+    """Parse `PRESET key=a,b seed=1..3` into the preset and the values of each setting.
 
     Raises:
         ConfigError, UserError: one line about the first error.
@@ -155,8 +159,7 @@ def parse_sweep(arguments: Sequence[str]) -> tuple[str, dict[str, list[Any]], ra
                     f"{shortened(key)} is given twice; write its values as {shortened(key)}=a,b"
                 )
             values[key] = parse_values(key, text)
-    seeds = values.pop("seed", [1])
-    return names[0], values, as_range(seeds)
+    return names[0], values
 
 
 def parse_values(key: str, text: str) -> list[Any]:
