@@ -7,6 +7,7 @@ from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
 from clearformer.decoding.text.inputs import Text
 from clearformer.decoding.text.samples import Prompt, Run, prompt_of, require_decoder
+from clearformer.decoding.text.writer import known_tokens
 from clearformer.errors import UserError
 from clearformer.model import Transformer
 from clearformer.results import Result
@@ -102,7 +103,7 @@ def search_texts(
 def _continuation(tokenizer: Tokenizer, prompt: Prompt, hypothesis: Hypothesis) -> Continuation:
     return Continuation(
         prompt.text,
-        tokenizer.decode(hypothesis.tokens),
+        tokenizer.decode(known_tokens(tokenizer, hypothesis.tokens)),
         hypothesis.tokens,
         hypothesis.logprob,
         hypothesis.score,

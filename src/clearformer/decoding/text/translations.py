@@ -10,6 +10,7 @@ from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
 from clearformer.decoding.text.inputs import Texts, ids_of, texts_of, with_specials
 from clearformer.decoding.text.samples import Run
+from clearformer.decoding.text.writer import known_tokens
 from clearformer.device import autocast
 from clearformer.errors import TokenizerError, UserError
 from clearformer.model import EncoderDecoder, Transformer
@@ -201,6 +202,6 @@ def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 
 
 def _translation(tokenizer: Tokenizer, hypothesis: Hypothesis, eos: int) -> Translation:
-    text = tokenizer.decode(hypothesis.tokens).replace("\r", " ").replace("\n", " ")
+    text = tokenizer.decode(known_tokens(tokenizer, hypothesis.tokens)).replace("\r", " ").replace("\n", " ")
     cut = hypothesis.tokens[-1] != eos
     return Translation(text, hypothesis.tokens, hypothesis.logprob, hypothesis.score, cut)

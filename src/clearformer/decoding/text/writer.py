@@ -1,9 +1,14 @@
 """Turning tokens into text as they arrive, up to the first stop string."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from clearformer.errors import UserError
 from clearformer.text import StreamDecoder, Tokenizer
+
+
+def known_tokens(tokenizer: Tokenizer, tokens: Iterable[int]) -> list[int]:
+    """Return the generated tokens that a tokeniser has: a model may have more, and they stand for no text."""
+    return [token for token in tokens if token < tokenizer.vocab_size]
 
 
 class Writer:
@@ -19,7 +24,7 @@ class Writer:
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
         if "" in stop:
             raise UserError("stop: an empty text matches everywhere; give the text that ends a sample")
-        self._decoder = StreamDecoder(tokenizer)
+        self._tokenizer, self._decoder = tokenizer, StreamDecoder(tokenizer)
         self._stop = list(stop)
         self._held = ""
         self._ready = ""
@@ -27,7 +32,7 @@ class Writer:
 
     def push(self, token: int) -> bool:
         """Add the next token; returns whether a stop string is complete."""
-        self._add(self._decoder.push(token))
+        self._add("".join(map(self._decoder.push, known_tokens(self._tokenizer, [token]))))
         return self.stopped
 
     def finish(self) -> None:

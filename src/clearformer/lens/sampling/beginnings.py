@@ -13,6 +13,7 @@ from clearformer.decoding.decode_state import DecodeState, GenerativeModel, Pref
 from clearformer.decoding.loop import score_tokens
 from clearformer.decoding.text.inputs import text_of
 from clearformer.decoding.text.samples import prompt_of
+from clearformer.decoding.text.writer import known_tokens
 from clearformer.errors import UserError, count
 from clearformer.hooks.points import is_any_open
 from clearformer.hooks.readings import once
@@ -134,7 +135,9 @@ class Beginning:
     def text(self, tokens: Sequence[int]) -> str:
         """Return ids as text, without <eos>; empty without a tokeniser."""
         tokenizer = self.inputs.tokenizer
-        return "" if tokenizer is None else tokenizer.decode([each for each in tokens if each != self.eos_id])
+        if tokenizer is None:
+            return ""
+        return tokenizer.decode(known_tokens(tokenizer, (each for each in tokens if each != self.eos_id)))
 
 
 def beginning(

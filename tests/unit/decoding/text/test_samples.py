@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from clearformer.decoding import Sample, encode_prompt, generate, stream
+from clearformer.decoding import Sample, encode_prompt, generate, search, stream
 from clearformer.errors import ConfigError, TokenizerError, UserError
 from clearformer.model import Decoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -196,6 +196,22 @@ def test_a_stream_refuses_before_its_first_piece(run: Run) -> None:
 
 
 # --- the prompt -------------------------------------------------------------------------------------------
+
+
+def test_tokens_that_only_the_model_has_are_no_text() -> None:
+    """Vocabularies are padded to sizes that suit the hardware."""
+    tokenizer = CharTokenizerSpec().train(["abc"])
+    config = ModelConfig(vocab_size=64, d_model=14, n_layers=1, max_seq_len=M, init=Gaussian())
+    run = Run(build(config).double(), tokenizer)
+    [sample] = generate(run, "a", max_new_tokens=20, seed=1)
+    known = [token for token in sample.tokens if token < tokenizer.vocab_size]
+    assert len(known) < len(sample.tokens) == 20
+    assert sample.text == tokenizer.decode(known)
+    assert "".join(stream(run, "a", max_new_tokens=20, seed=1)) == sample.text
+    for found in search(run, "a", beams=3, num=3, max_new_tokens=5):
+        assert found.text == tokenizer.decode(
+            [token for token in found.tokens if token < tokenizer.vocab_size]
+        )
 
 
 def test_bos_stands_before_every_prompt() -> None:
