@@ -43,6 +43,7 @@ def test_a_continuation_that_ends_with_eos_came_to_its_end(
     run: Any, monkeypatch: pytest.MonkeyPatch, tokens: list[int], reason: str
 ) -> None:
     tokenizer = SimpleNamespace(
+        vocab_size=3,
         eos_id=0,
         pad_id=None,
         bos_id=None,

@@ -201,7 +201,9 @@ def test_a_stream_refuses_before_its_first_piece(run: Run) -> None:
 def test_tokens_that_only_the_model_has_are_no_text() -> None:
     """Vocabularies are padded to sizes that suit the hardware."""
     tokenizer = CharTokenizerSpec().train(["abc"])
-    config = ModelConfig(vocab_size=64, d_model=14, n_layers=1, max_seq_len=M, init=Gaussian())
+    config = ModelConfig(
+        vocab_size=64, d_model=14, n_layers=1, max_seq_len=M, attention=MultiHead(n_heads=2), init=Gaussian()
+    )
     run = Run(build(config).double(), tokenizer)
     [sample] = generate(run, "a", max_new_tokens=20, seed=1)
     known = [token for token in sample.tokens if token < tokenizer.vocab_size]
