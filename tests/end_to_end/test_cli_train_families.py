@@ -214,3 +214,30 @@ def test_without_held_out_data_there_is_still_a_result(trains: Trains, labelled:
 
     assert lines[1] == ""
     assert re.match(r"(odd|even) \d+%", lines[2])
+
+
+@pytest.mark.parametrize("family", ["text", "pairs", "labelled", "masked"])
+def test_the_evaluation_that_is_proposed_works_without_held_out_data(
+    trains: Trains,
+    pairs: tuple[str, str],
+    labelled: str,
+    tmp_path: Path,
+    family: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "text.txt").write_text("a text of some words\n" * 40)
+    of_family = {
+        "text": ("quick", "data.path=text.txt", "tokenizer=char", "model.attention.n_heads=2"),
+        "pairs": ("translate", *pairs, "tokenizer=char", "train.objective.batch_tokens=300"),
+        "labelled": ("classify", labelled, "tokenizer=byte"),
+        "masked": ("masked", "data.path=text.txt", "tokenizer.vocab_size=90"),
+    }
+    lines, _ = trains(*of_family[family], "data.val_fraction=0", "--run", "a")
+    [evaluate] = [command for command in next_commands(lines) if command.startswith("eval ")]
+    assert evaluate.startswith("eval a --split train")
+    assert main(evaluate.split()) == 0
+    capsys.readouterr()
+    assert main(["eval", "a"]) == 2
+    assert capsys.readouterr().err == (
+        "clearformer: nothing of the run's data is held out: choose --split (train), or other data with --data\n"
+    )

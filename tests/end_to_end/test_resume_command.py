@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -257,3 +258,30 @@ def test_a_run_without_a_name_takes_the_next_one_that_is_free(
 )
 def test_a_free_name_says_everything_once(arguments: list[str], name: str) -> None:
     assert name_for(arguments[0], resolve_run(arguments, None)) == name
+
+
+# --- what is no longer as it was left -----------------------------------------------------------------------
+
+
+def test_a_run_without_checkpoints_says_that_it_starts_anew(works: Says) -> None:
+    works(*TEXT, "train.max_steps=2", "--run", "a")
+    shutil.rmtree("runs/a/checkpoints")
+    said = works("--resume", "--run", "a")
+    assert "no checkpoint in runs/a/checkpoints: starting from step 0\n" in said
+    assert "resuming" not in said
+
+
+def test_fewer_steps_than_there_are_is_refused(works: Says, refused: Says) -> None:
+    works(*TEXT, "train.max_steps=3", "--run", "a")
+    said = refused("--resume", "--run", "a", "train.max_steps=2")
+    assert said == "train.max_steps: the run has taken 3 steps already; give as many or more, or omit it"
+    works("--resume", "--run", "a", "train.max_steps=4")
+
+
+def test_another_run_s_tokenizer_is_refused(works: Says, refused: Says) -> None:
+    for name, kind in (("a", "char"), ("b", "byte")):
+        works(*TEXT, "train.max_steps=2", f"tokenizer={kind}", "--run", name)
+    shutil.copy("runs/b/tokenizer.json", "runs/a/tokenizer.json")
+    said = refused("--resume", "--run", "a", "train.max_steps=4")
+    assert said.startswith("runs/a/tokenizer.json: 256 tokens, but the run's model has ")
+    assert said.endswith("this is another run's file; restore the run's own")

@@ -233,6 +233,7 @@ def test_half_of_two_files_is_refused() -> None:
         ("translate train.batch_size=8", r"train\.batch_size: .*sized in tokens; set train\.objective\.batch_tokens"),
         ("translate train.sample_tokens=3", r"train\.sample_tokens: only a language model .*remove it"),
         ("classify train.sample_prompt=a", r"train\.sample_prompt: only a language model .*remove it"),
+        ("quick train.sample_tokens=3", r"train\.sample_tokens: has no effect without train\.sample_every"),
         ("classify train.grad_accum_steps=3", r"train\.grad_accum_steps: 3 does not divide train\.batch_size=64"),
         ("quick model.n_classes=3", r"model\.n_classes: only an encoder has this setting; model\.family is decoder"),
         ("quick train.objective.batch_tokens=9", r"unknown key 'train\.objective\.batch_tokens'"),

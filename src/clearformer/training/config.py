@@ -149,6 +149,10 @@ class TrainConfig(Spec):
                     f"train.{name}: only a language model continues a prompt, but "
                     f"train.objective.kind={self.objective.kind} samples held-out texts; remove it"
                 )
+            if self.sample_every is None and value != type(self).model_fields[name].default:
+                raise ConfigError(
+                    f"train.{name}: has no effect without train.sample_every; set both, or none"
+                )
         return self
 
 

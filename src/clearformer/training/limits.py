@@ -5,6 +5,7 @@ from collections import deque
 from dataclasses import dataclass
 from statistics import median
 
+from clearformer.errors import ConfigError
 from clearformer.training.config import TrainConfig
 from clearformer.training.store.checkpoint import Progress
 
@@ -81,6 +82,14 @@ def seconds_left(max_wall_seconds: float, progress: Progress) -> float:
 def is_finished(train: TrainConfig, progress: Progress) -> bool:
     """Whether the run has reached one of its limits."""
     return fraction_done(train, progress) >= 1
+
+
+def check_not_past_its_end(train: TrainConfig, progress: Progress) -> None:
+    """Raise ConfigError if a run has taken more steps than it may."""
+    if train.max_steps is not None and progress.step > train.max_steps:
+        raise ConfigError(
+            f"train.max_steps: the run has taken {progress.step} steps already; give as many or more, or omit it"
+        )
 
 
 def is_due(train: TrainConfig, progress: Progress, every: int | None) -> bool:

@@ -19,7 +19,14 @@ from clearformer.errors import ClearformerError, DiskError, Interrupted, NonFini
 from clearformer.model import Transformer
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.evaluator import Evaluator
-from clearformer.training.limits import SECONDS_TO_REPORT, Pace, WallClock, is_due, is_finished
+from clearformer.training.limits import (
+    SECONDS_TO_REPORT,
+    Pace,
+    WallClock,
+    check_not_past_its_end,
+    is_due,
+    is_finished,
+)
 from clearformer.training.nonfinite import NonFiniteValueError, weights_are_finite
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.processes.interrupts import Interrupts
@@ -106,7 +113,7 @@ def train(
     with one_writer(folder.path) if processes.is_main else nullcontext() as hold:
         if resume:
             config = resumed_config(folder.read_config(), config)
-            task = make_task(config, folder.read_tokenizer(), reporter.preparing)
+            task = make_task(config, folder.read_tokenizer(config.model.vocab_size), reporter.preparing)
             folder.check_same_data(task.data_sha256)
         else:
             folder.check_no_run()
@@ -185,11 +192,17 @@ class Training:
             self.folder.create(self.config, self.task.tokenizer, self.task.data_sha256, preset)
 
     def resume(self) -> None:
-        """Restore the newest whole checkpoint, or start from the first weights if there is none."""
+        """Restore the newest whole checkpoint, or start from the first weights if there is none.
+
+        Raises:
+            ConfigError: the run has taken more steps than `train.max_steps` already.
+        """
         progress = self.store.restore(self.state)
         if progress is None:
             self.set_first_weights()
+            self.log.reporter.say(f"no checkpoint in {self.folder.checkpoints}: starting from step 0")
         else:
+            check_not_past_its_end(self.settings, progress)
             self.progress = self.evaluator.remeasure_best(
                 progress, self.weights_to_use, self.folder, self.log.reporter
             )

@@ -192,8 +192,20 @@ class RunFolder:
         if difference := self.difference_of_text(text_sha256):
             raise DataError(f"{difference}; restore the data or start a new run")
 
-    def read_tokenizer(self) -> Tokenizer:
-        return load_tokenizer(self.tokenizer_file)
+    def read_tokenizer(self, n_known: int | None = None) -> Tokenizer:
+        """Read the run's tokeniser; its model knows `n_known` tokens.
+
+        Raises:
+            TokenizerError: the file is missing or damaged.
+            RunError: it has more tokens than the model, so it is another run's.
+        """
+        tokenizer = load_tokenizer(self.tokenizer_file)
+        if n_known is not None and tokenizer.vocab_size > n_known:
+            raise RunError(
+                f"{self.tokenizer_file}: {tokenizer.vocab_size:,} tokens, but the run's model has {n_known:,} "
+                "(model.vocab_size): this is another run's file; restore the run's own"
+            )
+        return tokenizer
 
 
 class Metrics:

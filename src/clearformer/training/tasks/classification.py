@@ -231,7 +231,7 @@ class ClassificationTask(Task):
         return (
             f"classify {run} YOUR.txt",
             f"look {run}",
-            f"eval {run}",
+            f"eval {run}{self.split_to_evaluate()}",
             f"train {begin_with} data.path=YOUR.tsv train.max_seconds=120",
         )
 

@@ -255,6 +255,6 @@ class MaskedTask(Task):
         return (
             f"train classify train.pretrained={run} data.path=YOUR.tsv",
             f"look {run}",
-            f"eval {run}",
+            f"eval {run}{self.split_to_evaluate()}",
             f"export {run} FOLDER",
         )

@@ -211,7 +211,7 @@ class NextTokenTask(Task):
         return (
             f"generate {run} --prompt {shlex.quote(self.prompt_to_try())} --temperature 0.8 --num 3",
             f"look {run}",
-            f"eval {run}{stride}",
+            f"eval {run}{self.split_to_evaluate()}{stride}",
             f"train {preset or 'quick'} data.path=YOUR.txt train.max_seconds=120",
         )
 

@@ -279,6 +279,10 @@ class Task(ABC):
     def prepare_report(self) -> None:  # noqa: B027  (for most there is nothing to do)
         """Compute what `figures` needs but does not depend on the weights, so that the run's end need not wait."""
 
+    def split_to_evaluate(self) -> str:
+        """Return the option of `eval` without which it would look for held-out data that there are none of."""
+        return "" if self.n_held_out else " --split train"
+
     @abstractmethod
     def next_commands(self, run: str, preset: str | None) -> tuple[str, ...]:
         """Return commands to try with the trained run, without the program's name.

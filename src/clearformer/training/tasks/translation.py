@@ -177,7 +177,7 @@ class TranslationTask(Task):
         return (
             f"translate {run} YOUR.txt --beams 5",
             f"look {run}",
-            f"eval {run}",
+            f"eval {run}{self.split_to_evaluate()}",
             f"train {preset or 'translate'} data.source=YOUR.fr data.target=YOUR.en train.max_seconds=600",
         )
 
