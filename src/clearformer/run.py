@@ -16,6 +16,7 @@ from clearformer.evaluation.classes.scores import classify
 from clearformer.files import user_path
 from clearformer.model import Transformer
 from clearformer.runs.folders import (
+    OTHER_NAME,
     UNKEPT,
     Loaded,
     find_run,
@@ -287,7 +288,7 @@ def folder_for(name_or_path: str | Path) -> Path:
     if not isinstance(name_or_path, str | PathLike):
         raise RunError(f"a run is saved under a name or in a folder; got {shown(name_or_path)}")
     if isinstance(name_or_path, str) and "/" not in name_or_path and "\\" not in name_or_path:
-        return new_run(name_or_path, "name", "choose another name, or delete it").path
+        return new_run(name_or_path, "name", OTHER_NAME).path
     path = user_path(name_or_path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise RunError(f"{path} exists and is not an empty folder; choose another, or delete it")

@@ -1,6 +1,7 @@
 """`clearformer export` and `import`, as a user types them: there and back, and what is refused."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 import clearformer as cf
 from clearformer.cli import Call
-from clearformer.errors import ClearformerError, TokenizerError
+from clearformer.errors import ClearformerError, RunError, TokenizerError
 from clearformer.interop.importing import run_config
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -307,7 +308,9 @@ def test_a_model_that_is_none_of_theirs(tmp_path: Path) -> None:
 def test_a_name_that_is_taken(tmp_path: Path) -> None:
     succeed("export", make("decoder"), tmp_path / "out")
     error = refusal("import", tmp_path / "out", "--run", "decoder")
-    assert "exists" in str(error)
+    assert re.fullmatch(r"--run: \S+decoder exists; choose another name, or delete it", str(error))
+    with pytest.raises(RunError, match=r"^name: \S+decoder exists; choose another name, or delete it$"):
+        cf.from_hf(tmp_path / "out", "decoder")
 
 
 def test_without_a_name_the_folder_gives_it(tmp_path: Path) -> None:

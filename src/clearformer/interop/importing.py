@@ -6,7 +6,7 @@ from clearformer.files import user_path, whole_path
 from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.reading import read_model
 from clearformer.interop.tokenizers.folder import read_tokenizer
-from clearformer.runs.folders import Loaded, free_name, new_run, read_run, run_config, write_run
+from clearformer.runs.folders import OTHER_NAME, Loaded, free_name, new_run, read_run, run_config, write_run
 
 
 def from_hf(folder: str | Path, name: str | None = None) -> Loaded:
@@ -23,7 +23,7 @@ def from_hf(folder: str | Path, name: str | None = None) -> Loaded:
         TokenizerError: there is no tokenizer, or none that can be read.
     """
     source = user_path(folder)
-    target = new_run(free_name(whole_path(source).name) if name is None else name)
+    target = new_run(free_name(whole_path(source).name) if name is None else name, "name", OTHER_NAME)
     model = read_model(source)
     tokenizer = read_tokenizer(source, model.fields, model.config)
     labels = None if model.config.n_classes is None else labels_of(model.fields)

@@ -134,6 +134,9 @@ def name_of(folder: RunFolder) -> str:
     return name if is_there else str(short_path(folder.path))
 
 
+OTHER_NAME = "choose another name, or delete it"
+
+
 def new_run(
     name: str,
     option: str = "--run",

@@ -29,8 +29,11 @@ def command(
     with importing():
         from clearformer.files import short_path
         from clearformer.run import from_hf
+        from clearformer.runs.folders import OTHER_NAME, new_run
 
     check_not_empty("DIR", [folder])
+    if run is not None:
+        new_run(run, "--run", OTHER_NAME)
     made = from_hf(folder, run)
     n_parameters = sum(parameter.numel() for parameter in made.model.parameters())
     typer.echo(f"{short_path(made.folder.path)}: {made.config.model.family} of {n_parameters:,} parameters")
