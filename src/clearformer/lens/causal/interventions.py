@@ -27,7 +27,7 @@ from clearformer.decoding import Text
 from clearformer.errors import UserError
 from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points
 from clearformer.lens.activations import SQUARE
-from clearformer.lens.causal.metrics import Metric, inputs_of, metric_of, name_of
+from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, metric_of, name_of
 from clearformer.lens.causal.sites import Site, Where, site_of
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
@@ -291,14 +291,14 @@ def intervene(
         foil: Another, whose logit is subtracted.
         position: The position that predicts it.
         output: What an encoder-decoder writes.
-        metric: A function of the output, in place of the logits; see `metrics`.
+        metric: A function of the output, in place of `target`, `foil` and `position`; see `metrics`.
 
     Raises:
         UserError: there is no such hook point, head, position, token or class, or a shape does not fit.
     """
     inputs = inputs_of(subject, text, output)
     edits = [edits] if isinstance(edits, Edit) else list(edits)
-    metric = metric or metric_of(inputs, target, foil, position)
+    metric = given_metric(metric, target, foil, position) or metric_of(inputs, target, foil, position)
     before = output_with(inputs.model, inputs.arguments)
     after = output_with(inputs.model, inputs.arguments, edits)
     return Intervention(

@@ -31,7 +31,7 @@ from clearformer.lens.causal.interventions import (
     output_with,
     patch,
 )
-from clearformer.lens.causal.metrics import Metric, inputs_of, metric_of, name_of
+from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, metric_of, name_of
 from clearformer.lens.causal.sites import (
     Site,
     Where,
@@ -179,7 +179,7 @@ def patch_every(
         foil: Another, whose logit is subtracted.
         position: The position that predicts it.
         output: What an encoder-decoder writes for both; by default its own translation of the text.
-        metric: A function of the output, in place of the logits; see `metrics`.
+        metric: A function of the output, in place of `target`, `foil` and `position`; see `metrics`.
         estimate: Whether to estimate all effects by one gradient and to patch only the largest.
         confirm: How many of the largest to patch then.
 
@@ -189,7 +189,7 @@ def patch_every(
     """
     inputs, other = read_both(subject, text, donor, output)
     sites = _sites(inputs.model, where)
-    metric = metric or metric_of(inputs, target, foil, position)
+    metric = given_metric(metric, target, foil, position) or metric_of(inputs, target, foil, position)
     if estimate:
         return _estimated(inputs, other, sites, metric, confirm)
     return _patched(inputs, other, sites, metric)
