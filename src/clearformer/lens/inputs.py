@@ -111,7 +111,7 @@ class Inputs:
                 f"position {position} is beyond the {'source' if of_source else 'text'} of {count(n, 'token')}: give "
                 f"0 to {n - 1}, or -1 for the last"
             )
-        return position % n
+        return int(position) % n
 
     def predicting(self, position: int) -> int:
         """Return the position whose prediction is examined, counted from 0; always 0 for a classifier.

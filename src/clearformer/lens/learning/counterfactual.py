@@ -15,6 +15,7 @@ the machine, and with the number of threads, that trained the run.
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -184,8 +185,8 @@ def rows_left_out(opened: Reopened, without: Iterable[LeftOut]) -> list[Seen]:
     for each in without:
         if isinstance(each, TrainingWindow):
             found.update(each.seen)
-        elif isinstance(each, int) and not isinstance(each, bool):
-            found.update(times_seen(opened, each))
+        elif isinstance(each, Integral) and not isinstance(each, bool):
+            found.update(times_seen(opened, int(each)))
         else:
             found.add(checked_row(opened, each))
     return sorted(found)

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, count
 from clearformer.hooks import ActivationCache
 from clearformer.lens.activations import block_in_the_open, kept, points_before
@@ -324,13 +325,14 @@ def block_of(inputs: Inputs, prefix: str, layer: int) -> tuple[Block, int]:
     """
     blocks = inputs.model.stack(prefix).blocks
     n = len(blocks)
-    if not isinstance(layer, int) or isinstance(layer, bool) or not -n <= layer < n:
+    check_whole("layer", layer)
+    if not -n <= layer < n:
         raise UserError(
             f"layer {layer}: the model has {count(n, 'layer')}: give 0 to {n - 1}, or -1 for the last"
         )
     block = blocks[layer]
     assert isinstance(block, Block)
-    return block, layer % n
+    return block, int(layer) % n
 
 
 def check_attention(inputs: Inputs, attention: str) -> None:
@@ -363,9 +365,10 @@ def check_head(inputs: Inputs, head: int) -> int:
         UserError: there is no such head.
     """
     n, _ = inputs.model.config.attention.heads(inputs.model.config.d_model)
-    if not isinstance(head, int) or isinstance(head, bool) or not -n <= head < n:
+    check_whole("head", head)
+    if not -n <= head < n:
         raise UserError(f"head {head}: a layer has {count(n, 'head')}: give 0 to {n - 1}, or -1 for the last")
-    return head % n
+    return int(head) % n
 
 
 def check_may_read(inputs: Inputs, module: Attention, attention: str, query: int, key: int) -> None:
