@@ -45,6 +45,7 @@ from clearformer.model.attention import (
     SharedModule,
 )
 from clearformer.model.block import Block
+from clearformer.model.norms import at_least_float32
 from clearformer.text import Tokenizer
 
 SubLayer = Literal["attn", "cross_attn", "encoder"]
@@ -274,6 +275,8 @@ def projected(
     cache: ActivationCache,
 ) -> Stream:
     """Return a head's query or key, split by the writers of the vector it is made from; biases are separate parts."""
+    if isinstance(module, SharedModule):
+        return multiplied(stream, module.W.weight)
     if not isinstance(module, ProjectedHeads):
         return Stream(stream.writers, module.queries(stream.vectors)[:, :, 0])  # one head, and no biases
     matrix = module.W_Q if side == "q" else module.W_K
@@ -283,7 +286,7 @@ def projected(
     weight = matrix.weight.unflatten(0, (module.n_heads if side == "q" else module.n_kv_heads, -1))[
         head
     ]  # [Dh D]
-    made = Stream(stream.writers, stream.vectors @ weight.T)
+    made = multiplied(stream, weight)
     if matrix.bias is not None:
         bias = matrix.bias.unflatten(0, (-1, len(weight)))[head]
         made = made.plus_constant(Writer(f"{path}.W_{side.upper()}.bias", layer_in(path), head), bias)
@@ -292,6 +295,11 @@ def projected(
         return made
     scale = cache[f"{path}.{side}_norm.hook_scale"][0, row, head]
     return frozen_norm(norm, made, scale[None], f"{path}.{side}_norm")
+
+
+def multiplied(stream: Stream, weight: Float[Tensor, "Dh D"]) -> Stream:
+    """Multiply every part by a matrix, in float32 if the model is in fewer bits."""
+    return Stream(stream.writers, at_least_float32(stream.vectors) @ at_least_float32(weight).T)
 
 
 def turned(inputs: Inputs, prefix: str, stream: Stream, row: int) -> Stream:
