@@ -181,6 +181,8 @@ def test_what_cannot_be_tuned_is_refused(runs: dict[str, Run]) -> None:
         lens.tune(pair, ["the bank"] * 4, ["the bank"] * 4)
     with pytest.raises(UserError, match="output: only an encoder-decoder"):
         lens.tune(runs["decoder"], TEXT, [TEXT])
+    with pytest.raises(UserError, match="text: 1 token is too few"):
+        lens.tune(runs["decoder"], "t")
     with pytest.raises(UserError, match="text: 4 tokens are too few"):
         lens.tune(run_of("decoder", "char"), "bank")
     with pytest.raises(UserError, match="steps: at least 1"):
@@ -198,6 +200,8 @@ def test_next_tokens_are_the_softmax_at_each_temperature(runs: dict[str, Run]) -
     for wrong in (0, -1, math.inf, "hot"):
         with pytest.raises(UserError, match="temperatures: numbers above 0"):
             lens.next_tokens(run, TEXT, temperatures=[wrong])  # type: ignore[list-item]
+    with pytest.raises(UserError, match=r"temperatures: a list, such as \[1\.0\]; got 0\.5"):
+        lens.next_tokens(run, TEXT, temperatures=0.5)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="temperatures: give at least one"):
         lens.next_tokens(run, TEXT, temperatures=[])
 
@@ -240,7 +244,7 @@ def test_rows_of_an_alignment_are_called_after_what_they_predict(runs: dict[str,
     one = lens.alignment(run, "the bank", "the river", layer=0, head=1)
     np.testing.assert_allclose(one.weights, pattern[1], atol=1e-6)
     assert found.source == inputs.source_labels
-    with pytest.raises(UserError, match="only an encoder-decoder aligns"):
+    with pytest.raises(UserError, match=r"only an encoder-decoder aligns .*; model\.family is decoder"):
         lens.alignment(runs["decoder"], TEXT)
 
 

@@ -179,7 +179,7 @@ def rows_left_out(opened: Reopened, without: Iterable[LeftOut]) -> list[Seen]:
     Raises:
         UserError: the run has not seen one of them.
     """
-    if isinstance(without, TrainingWindow | int | str):
+    if isinstance(without, TrainingWindow | str) or not isinstance(without, Iterable):
         raise UserError(f"without: give a list of windows or of (step, row); got {shown(without)}")
     found: set[Seen] = set()
     for each in without:

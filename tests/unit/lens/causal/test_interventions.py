@@ -159,6 +159,12 @@ def test_the_models_mode_and_hooks_are_left_as_they_were(model: Any, text: lens.
             lens.replace(RESIDUAL, torch.ones(3)),
             "shape is [1, 7, 22] in this text, and the new values are [3]",
         ),
+        (lens.add(RESIDUAL, torch.ones(3)), "shape is [1, 7, 22] in this text, and the new values are [3]"),
+        (
+            lens.change(RESIDUAL, lambda _: None),  # type: ignore[arg-type, return-value]
+            f"{RESIDUAL}: its new values are a tensor or a number; got None",
+        ),
+        (lens.zero(lens.Site(Z, head="0")), "head: a whole number; got '0'"),  # type: ignore[arg-type]
         (lens.patch(RESIDUAL, {}), f"{RESIDUAL} is not among the given activations"),
         (lens.mean(RESIDUAL, []), "give the activations of at least one text"),
     ],
@@ -182,6 +188,20 @@ def test_a_donor_of_another_length_is_refused(model: Any, text: lens.Inputs) -> 
     shorter = activations(model, lens.read(model, TEXT[:5]).arguments)
     with pytest.raises(UserError, match="patch between texts with the same number of tokens"):
         lens.intervene(model, text, lens.patch(RESIDUAL, shorter))
+
+
+def test_what_is_no_model_is_said() -> None:
+    run: Any = object()
+    for call in (
+        lambda: lens.heads_of(run),
+        lambda: lens.networks_of(run),
+        lambda: lens.edited_copy(run, {}),
+        lambda: lens.copy_without_heads(run, []),
+    ):
+        with pytest.raises(
+            UserError, match=r"^give a model, such as run\.model; got an object of type object$"
+        ):
+            call()
 
 
 def test_sites_are_written_out(model: Any) -> None:
