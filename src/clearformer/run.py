@@ -19,6 +19,7 @@ from clearformer.runs.folders import (
     OTHER_NAME,
     UNKEPT,
     Loaded,
+    checked_step,
     find_run,
     name_of,
     new_run,
@@ -82,10 +83,10 @@ class Run:
                 or the labels are not the model's.
         """
         check_fit(model, tokenizer)
-        check_place(folder, step)
+        check_folder(folder)
         if labels is not None:
             check_labels(labels, model, config)
-        self.model, self.tokenizer, self.step = model, tokenizer, step
+        self.model, self.tokenizer, self.step = model, tokenizer, checked_step(step)
         if config is None:
             self.config = run_config(model.config, labels, tokenizer.kind)
         else:
@@ -239,12 +240,10 @@ def check_fit(model: Any, tokenizer: Any) -> None:
         )
 
 
-def check_place(folder: Any, step: Any) -> None:
-    """Raise UserError where a run's folder or step is of another type, or the step is negative."""
+def check_folder(folder: Any) -> None:
+    """Raise UserError where a run's folder is of another type."""
     if folder is not None and not isinstance(folder, RunFolder):
         raise UserError(f"folder: expected a RunFolder (run.save(NAME) makes one); got {shown(folder)}")
-    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
-        raise UserError(f"step takes a whole number of 0 or more; got {shown(step)}")
 
 
 def check_labels(labels: Any, model: Transformer, config: RunConfig | None) -> None:

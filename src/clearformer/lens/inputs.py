@@ -8,7 +8,7 @@
 Shapes: T tokens, S tokens of an encoder-decoder's source, V vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,7 +111,7 @@ class Inputs:
                 f"position {position} is beyond the {'source' if of_source else 'text'} of {count(n, 'token')}: give "
                 f"0 to {n - 1}, or -1 for the last"
             )
-        return position % n
+        return int(position) % n
 
     def predicting(self, position: int) -> int:
         """Return the position whose prediction is examined, counted from 0; always 0 for a classifier.
@@ -213,10 +213,12 @@ def read(
             position is out of range.
     """
     model, tokenizer = parts_of(subject, tokenizer)
+    if isinstance(masked, str) or not isinstance(masked, Collection):
+        raise UserError(f"masked: a list of positions, such as [1]; got {shown(masked)}")
     if not isinstance(model, EncoderDecoder):
         if output is not None:
             raise UserError(
-                f"output: only an encoder-decoder writes a second text, and this is a {model.config.family}"
+                f"output: only an encoder-decoder writes a second text; model.family is {model.config.family}"
             )
         ids = _checked(model, _ids(model, tokenizer, text))
         return _masked(_with_one_text(subject, model, tokenizer, ids), masked)
@@ -242,6 +244,12 @@ def model_of(subject: Subject) -> Transformer:
         UserError: the subject is neither.
     """
     return parts_of(subject, None)[0]
+
+
+def check_model(model: Any) -> None:
+    """Raise UserError unless this is a bare model."""
+    if not isinstance(model, Transformer):
+        raise UserError(f"give a model, such as run.model; got an object of type {type(model).__name__}")
 
 
 def parts_of(subject: Any, tokenizer: Tokenizer | None) -> tuple[Transformer, Tokenizer | None]:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clearformer.decoding.arguments import check_run
+from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.errors import UserError
 from clearformer.lens.inputs import Subject, quiet
 from clearformer.lens.ledgers.stream import own_prefix
@@ -90,7 +90,8 @@ def positions(subject: Subject, n: int | None = None) -> PositionTable:
         subject = subject.model
     limit = subject.config.max_seq_len
     n = limit if n is None else n
-    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= limit:
+    check_whole("n", n)
+    if not 1 <= n <= limit:
         raise UserError(f"n: from 1 to {limit} positions (model.max_seq_len); got {n}")
     with quiet(subject):
         acts, values = _values(subject, torch.arange(n, device=subject.embed.weight.device))

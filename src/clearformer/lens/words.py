@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding.text.samples import Run
-from clearformer.errors import UserError, count
+from clearformer.errors import UserError, count, shown
 from clearformer.evaluation.figures import letters
 from clearformer.lens.embeddings import embed, layer_names
 from clearformer.lens.showing import Shown, Table, quoted
@@ -107,7 +107,9 @@ def word_similarity(run: Run, word: str, contexts: Sequence[str]) -> WordSimilar
         UserError: the word is not in one of them, or there are fewer than two.
         TokenizerError: a text holds a character that the tokeniser lacks.
     """
-    if isinstance(contexts, str) or len(contexts) < 2:
+    if not isinstance(word, str):
+        raise UserError(f"word: a string; got {shown(word)}")
+    if isinstance(contexts, str) or not isinstance(contexts, Sequence) or len(contexts) < 2:
         raise UserError("contexts: give a list of two or more texts that contain the word")
     vectors = torch.stack([found.word(word) for found in embed(run, list(contexts))], dim=1)  # [L N D]
     directions = F.normalize(vectors.double(), dim=-1)

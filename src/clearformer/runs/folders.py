@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -15,8 +15,17 @@ from torch import Tensor
 
 from clearformer.config import slot_variants
 from clearformer.data import Data, LabelledData, PairsData, Prepared, TextData, prepare_data
+from clearformer.decoding.arguments import check_whole
 from clearformer.device import resolve_device
-from clearformer.errors import CheckpointError, DataError, RunError, did_you_mean, shortened, shown
+from clearformer.errors import (
+    CheckpointError,
+    DataError,
+    RunError,
+    UserError,
+    did_you_mean,
+    shortened,
+    shown,
+)
 from clearformer.files import folder_made_whole, is_file, runs_folder, short_path, user_path
 from clearformer.model import ModelConfig, Transformer, build_undrawn
 from clearformer.text import Tokenizer
@@ -176,6 +185,18 @@ def free_name(stem: str) -> str:
         number += 1
         name = f"{stem}-{number}"
     return name
+
+
+def checked_step(step: Any) -> int:
+    """Return a number of steps as an int.
+
+    Raises:
+        UserError: it is not a whole number of 0 or more.
+    """
+    check_whole("step", step)
+    if step < 0:
+        raise UserError(f"step: 0 or more; got {step}")
+    return int(step)
 
 
 def read_run(

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from clearformer.device import resolve_device
-from clearformer.errors import CheckpointError, RunError, UserError, shown
+from clearformer.errors import CheckpointError, RunError, UserError
 from clearformer.model import build_undrawn
-from clearformer.runs.folders import Loaded, find_kept, kept_steps, read_run, verified_weights
+from clearformer.runs.folders import Loaded, checked_step, find_kept, kept_steps, read_run, verified_weights
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
@@ -55,6 +55,7 @@ def replay_run(
     folder: RunFolder, step: int, device: str | torch.device = "auto", on_step: OnStep = lambda *_: None
 ) -> Loaded:
     """Return the run as it was after a step; arguments and errors are those of `run.replay`."""
+    step = checked_step(step)
     check_took(folder, step)
     if find_kept(folder, step) is not None:
         return read_run(folder.path, step, device)
@@ -91,8 +92,6 @@ def replayed_weights(
 
 def check_took(folder: RunFolder, step: int) -> None:
     """Raise UserError if a run has not taken this many steps."""
-    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
-        raise UserError(f"step takes a whole number of 0 or more; got {shown(step)}")
     lines = read_metrics(folder.metrics_file)
     taken = max(
         [0, len(LrFactors.read(folder.lr_factors_file)), *kept_steps(folder)]

@@ -8,6 +8,7 @@ import pytest
 
 from clearformer import lens
 from clearformer.errors import UserError
+from clearformer.lens.causal.metrics import LogitDifference
 from clearformer.lens.metrics import Metrics
 from clearformer.model.attention import MultiHead
 
@@ -98,6 +99,15 @@ def test_the_parts_of_a_ledger_sum_to_the_change_of_the_logit(pair: tuple[Run, R
     assert sum(part.value for part in changes.parts) == pytest.approx(changes.logit, abs=1e-5)
     assert any(part.value for part in changes.parts)
     assert found.notes()[0].startswith("first: ")
+
+
+def test_a_metric_is_the_same_for_both(pair: tuple[Run, Run]) -> None:
+    output: dict[str, Any] = (
+        {"output": "the river bank"} if pair[0].model.config.family == "encoder-decoder" else {}
+    )
+    found = lens.beside(lens.gradient_x_input, *pair, TEXT, metric=LogitDifference(7), **output)
+    for run, one in zip(pair, (found.first, found.second), strict=True):
+        assert one.measure == lens.gradient_x_input(run, TEXT, target=7, **output).measure
 
 
 def test_a_run_less_itself_is_nothing(pair: tuple[Run, Run]) -> None:

@@ -250,9 +250,11 @@ def test_a_token_moves_away_from_its_own_vector() -> None:
 
 
 def test_contexts_are_a_list() -> None:
-    for contexts in ("the bank", [], ["the bank"]):
+    for contexts in ("the bank", [], ["the bank"], None):
         with pytest.raises(UserError, match="list of two or more texts"):
-            lens.word_similarity(run_of("encoder"), "bank", contexts)
+            lens.word_similarity(run_of("encoder"), "bank", contexts)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"word: a string; got \['bank'\]"):
+        lens.word_similarity(run_of("encoder"), ["bank"], ["the bank", "a bank"])  # type: ignore[arg-type]
     with pytest.raises(UserError, match="'bank' does not occur in 'the river'"):
         lens.word_similarity(run_of("encoder", "char"), "bank", ["the bank", "the river"])
 

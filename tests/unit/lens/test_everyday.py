@@ -181,6 +181,8 @@ def test_what_cannot_be_tuned_is_refused(runs: dict[str, Run]) -> None:
         lens.tune(pair, ["the bank"] * 4, ["the bank"] * 4)
     with pytest.raises(UserError, match="output: only an encoder-decoder"):
         lens.tune(runs["decoder"], TEXT, [TEXT])
+    with pytest.raises(UserError, match="text: 1 token is too few"):
+        lens.tune(runs["decoder"], "t")
     with pytest.raises(UserError, match="text: 4 tokens are too few"):
         lens.tune(run_of("decoder", "char"), "bank")
     with pytest.raises(UserError, match="steps: at least 1"):
@@ -198,6 +200,8 @@ def test_next_tokens_are_the_softmax_at_each_temperature(runs: dict[str, Run]) -
     for wrong in (0, -1, math.inf, "hot"):
         with pytest.raises(UserError, match="temperatures: numbers above 0"):
             lens.next_tokens(run, TEXT, temperatures=[wrong])  # type: ignore[list-item]
+    with pytest.raises(UserError, match=r"temperatures: a list, such as \[1\.0\]; got 0\.5"):
+        lens.next_tokens(run, TEXT, temperatures=0.5)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="temperatures: give at least one"):
         lens.next_tokens(run, TEXT, temperatures=[])
 
@@ -240,7 +244,7 @@ def test_rows_of_an_alignment_are_called_after_what_they_predict(runs: dict[str,
     one = lens.alignment(run, "the bank", "the river", layer=0, head=1)
     np.testing.assert_allclose(one.weights, pattern[1], atol=1e-6)
     assert found.source == inputs.source_labels
-    with pytest.raises(UserError, match="only an encoder-decoder aligns"):
+    with pytest.raises(UserError, match=r"only an encoder-decoder aligns .*; model\.family is decoder"):
         lens.alignment(runs["decoder"], TEXT)
 
 
@@ -265,8 +269,39 @@ def test_positions_are_what_the_model_adds_turns_or_takes_away() -> None:
     np.testing.assert_allclose(bias.values[:, 0], -np.arange(9) * 2**-4, atol=1e-6)
     with pytest.raises(UserError, match=r"model\.position\.kind is none"):
         of_positions(NoPositions())
+    assert len(of_positions(Learned(), np.int64(5)).values) == 5  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="n: a whole number; got True"):
+        of_positions(Learned(), True)
     with pytest.raises(UserError, match="n: from 1 to 9 positions"):
         of_positions(Learned(), 10)
+
+
+# --- numbers of NumPy -------------------------------------------------------------------------------------
+
+NUMBERED: list[tuple[Any, dict[str, int]]] = [
+    (lens.attention, {"layer": 1, "head": 1}),
+    (lens.alignment, {"layer": -1, "head": 1}),
+    (lens.head_pattern, {"layer": 1, "head": 1, "position": 2, "key": 1}),
+    (lens.block, {"layer": 1, "head": 1, "position": 2}),
+    (lens.cell, {"layer": 1, "head": 1, "row": 1, "column": 2}),
+    (lens.score, {"layer": 1, "head": 1, "position": 2, "key": 1}),
+    (lens.ledger, {"position": 2}),
+    (lens.logit_lens, {"position": 2}),
+    (lens.next_tokens, {"position": 2}),
+]
+
+
+@pytest.mark.parametrize(("function", "numbers"), NUMBERED, ids=lambda each: getattr(each, "__name__", ""))
+def test_numpys_whole_numbers_are_whole_numbers(
+    function: Any, numbers: dict[str, int], runs: dict[str, Run]
+) -> None:
+    family = "encoder-decoder" if function is lens.alignment else "decoder"
+    found = function(runs[family], TEXT, **{name: np.int64(number) for name, number in numbers.items()})
+    assert repr(found) == repr(function(runs[family], TEXT, **numbers))
+    for name in numbers:
+        for wrong in (True, 1.5, "1"):
+            with pytest.raises(UserError, match=f": a whole number; got {wrong!r}"):
+                function(runs[family], TEXT, **(numbers | {name: wrong}))
 
 
 # --- all of them ------------------------------------------------------------------------------------------

@@ -120,7 +120,10 @@ def bad_inputs(decoder: Run, encoder: Run, translator: Run) -> list[tuple[Any, s
         (lambda: inputs.output("target", 999), "target: the id 999 is outside the vocabulary of"),
         (lambda: lens.read(decoder.model, "bank"), "a model alone reads ids: give ids, or a run"),
         (lambda: lens.read(decoder, ""), "the text is empty"),
-        (lambda: lens.read(decoder, "bank", "vu"), "output: only an encoder-decoder writes a second text"),
+        (
+            lambda: lens.read(decoder, "bank", "vu"),
+            "output: only an encoder-decoder writes a second text; model.family is decoder",
+        ),
         (lambda: lens.read(decoder, [1, 999]), "the id 999 is outside the model's vocabulary"),
         (
             lambda: lens.read(decoder, torch.zeros(2, 3, dtype=torch.long)),
@@ -132,13 +135,17 @@ def bad_inputs(decoder: Run, encoder: Run, translator: Run) -> list[tuple[Any, s
             "masked: only an encoder whose tokenizer has [MASK]",
         ),
         (lambda: lens.read(translator, "bank", masked=[0]), "masked: only an encoder reads [MASK]"),
+        (
+            lambda: lens.read(encoder, "bank", masked=1),  # type: ignore[arg-type]
+            "masked: a list of positions, such as [1]; got 1",
+        ),
         (lambda: lens.read(encoder, "the bank", masked=[99]), "position 99 is beyond the text"),
         (lambda: lens.read(translator.model, [1, 2]), "output: a model alone needs the ids"),
         (lambda: lens.read("NAME", "bank"), "give a run, such as cf.load('NAME')"),  # type: ignore[arg-type]
     ]
 
 
-@pytest.mark.parametrize("case", range(17))
+@pytest.mark.parametrize("case", range(18))
 def test_what_cannot_be_read_is_one_clear_line(
     case: int, decoder: Run, encoder: Run, translator: Run
 ) -> None:

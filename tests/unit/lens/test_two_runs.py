@@ -5,6 +5,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -218,7 +219,7 @@ def test_a_head_does_in_its_new_place_what_it_did() -> None:
     other.model.load_state_dict(
         run.model.state_dict() | {k: v for k, v in other.model.state_dict().items() if ".attn." in k}
     )
-    found = lens.transplant(run, other, 0, 3, into=(0, 1), texts=TEXTS)
+    found = lens.transplant(run, other, 0, np.int64(3), into=(np.int64(0), 1), texts=TEXTS)  # type: ignore[arg-type]
     assert (found.head, found.into) == ("blocks.0.attn:3", "blocks.0.attn:1")
     tokens = lens.read(run, TEXT).tokens
     names = ["blocks.0.attn.hook_z", "blocks.0.attn.hook_pattern"]
@@ -286,6 +287,7 @@ def test_what_cannot_be_moved_is_refused_in_one_line() -> None:
     refused("head 4: there are 4: give 0 to 3", head=4)
     refused("into: a layer and a head", into=3)
     refused("layer 7", into=(7, 0))
+    refused("layer: a whole number; got True", layer=True)
     refused("attention: attn, cross_attn, encoder; got 'mlp'", attention="mlp")
     refused("give a run, such as", run_from=made(2).model)
     refused("texts: give one or more", texts=[])

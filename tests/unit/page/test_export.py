@@ -175,14 +175,33 @@ def test_a_text_that_looks_like_markup_ends_nothing(runs: dict[str, Any], tmp_pa
 def test_a_view_that_cannot_be_had_says_why_and_the_others_are_there(
     runs: dict[str, Any], tmp_path: Path
 ) -> None:
-    _, blocks = opened(
-        cf.export_page(runs["decoder"], tmp_path / "page.html", text=TEXT, target="no such token")
-    )
+    _, blocks = opened(cf.export_page(runs["decoder"], tmp_path / "page.html", text=TEXT, position=1, key=3))
     answers = {each["view"]: blocks[f"answer-{i}"] for i, each in enumerate(blocks["index"]["answers"])}
-    assert "target: 'no such token'" in answers["ledger"]["error"]
+    assert "key 3: the query at position 1 may not read it" in answers["score"]["error"]
     np.testing.assert_array_equal(
         answers["tokens"]["found"]["losses"], cf.lens.tokens(runs["decoder"], TEXT).losses
     )
+
+
+@pytest.mark.parametrize(
+    ("family", "selected", "line"),
+    [
+        ("decoder", {"position": 99}, "position 99 is beyond the text"),
+        ("decoder", {"position": -99}, "position -99 is beyond the text"),
+        ("decoder", {"layer": 9}, "layer 9: there are 3 layers, 0 to 2"),
+        ("decoder", {"head": 2}, "head 2: there are 2 heads, 0 to 1"),
+        ("decoder", {"part": "cross_attn"}, "part=cross_attn: only an encoder-decoder has it"),
+        ("decoder", {"target": "zz"}, "target: 'zz' is not a token"),
+        ("encoder", {"foil": "zz"}, "foil: 'zz' is not a token"),
+        ("encoder-decoder", {"part": "encoder", "position": 99}, "position 99 is beyond the source"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_nothing_is_written(
+    family: str, selected: dict[str, Any], line: str, runs: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=f"^{line}"):
+        cf.export_page(runs[family], tmp_path / "page.html", text=TEXT, **selected)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_written_is_said_and_nothing_is(

@@ -107,6 +107,12 @@ def test_what_cannot_be_shown_is_said_in_one_line(anywidget: Any, runs: dict[str
     assert "target: 'no such token' is not a token" in widget.error
     assert widget.found is None
     assert widget.answered == 4
+    with pytest.raises(UserError, match="position 99 is beyond the text"):
+        lens.show(runs["decoder"], TEXT, "ledger", position=99)
+    with pytest.raises(UserError, match="foil: 'no such token' is not a token"):
+        lens.show(runs["decoder"], TEXT, "ledger", foil="no such token")
+    with pytest.raises(UserError, match="layer 9: there are 3 layers, 0 to 2"):
+        lens.show(runs["decoder"], TEXT, "block", layer=9)
     with pytest.raises(UserError, match="there is no view 'legder'; did you mean 'ledger'"):
         lens.show(runs["decoder"], TEXT, "legder")
     with pytest.raises(UserError, match="view: 'cell' is part of another view"):

@@ -256,7 +256,9 @@ def test_what_is_kept_opens_at_once_and_the_rest_from_the_nearest(
 
     taken: list[tuple[int, int]] = []
     for step in run.kept_steps():
-        assert cf.replay(run, step, on_step=lambda *n: taken.append(n)).step == step
+        opened = cf.replay(run, np.int64(step), on_step=lambda *n: taken.append(n))  # type: ignore[arg-type]
+        assert opened.step == step
+        assert type(opened.step) is int
         assert cf.load("a", step).step == step
     assert taken == []
     for checkpoint in checkpoints - {40, 41}:  # the best, where it is another one

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.hooks import Hook, hook_points, matching
-from clearformer.lens.causal.metrics import Metric
+from clearformer.lens.causal.metrics import Metric, checked_metric
 from clearformer.lens.inputs import quiet
 from clearformer.model import Transformer
 
@@ -40,8 +40,9 @@ def gradients_at(
         names: Hook points or patterns; by default all.
 
     Raises:
-        UserError: a name or pattern matches no hook point of this model.
+        UserError: a name or pattern matches no hook point of this model, or the metric is no function.
     """
+    metric = checked_metric(metric)
     points = list(hook_points(model))
     patterns = ["*"] if names is None else [names] if isinstance(names, str) else list(names)
     wanted = dict.fromkeys(name for pattern in patterns for name in matching(pattern, points))

@@ -24,10 +24,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.errors import UserError
+from clearformer.errors import UserError, shown
 from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points
 from clearformer.lens.activations import SQUARE
-from clearformer.lens.causal.metrics import Metric, inputs_of, metric_of, name_of
+from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, metric_of, name_of
 from clearformer.lens.causal.sites import Site, Where, site_of
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
@@ -72,19 +72,27 @@ def _with_edit(activation: Tensor, name: str, edit: Edit) -> Tensor:
     """Make a change; return the same tensor if no number changes, so that no norm is computed anew."""
     index = edit.site.index(name, activation)
     part = activation[index]
-    new = torch.as_tensor(edit.change(part, name), dtype=part.dtype, device=part.device)
-    try:
-        new = new.expand_as(part)
-    except RuntimeError:
-        raise UserError(
-            f"{edit.site}: its shape is {list(part.shape)} in this text, and the new values are {list(new.shape)}; "
-            "patch between texts with the same number of tokens"
-        ) from None
+    new = _like(part, edit.change(part, name), edit.site)
     if not new.requires_grad and torch.equal(new, part):
         return activation
     activation = activation.clone()
     activation[index] = new
     return activation
+
+
+def _like(part: Tensor, given: Any, site: Site) -> Tensor:
+    """Return new values for a part of an activation, in its type and shape."""
+    try:
+        values = torch.as_tensor(given, dtype=part.dtype, device=part.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(f"{site}: its new values are a tensor or a number; got {shown(given)}") from None
+    try:
+        return values.expand_as(part)
+    except RuntimeError:
+        raise UserError(
+            f"{site}: its shape is {list(part.shape)} in this text, and the new values are {list(values.shape)}; "
+            "patch between texts with the same number of tokens"
+        ) from None
 
 
 # --- the changes ----------------------------------------------------------------------------------------------
@@ -102,7 +110,8 @@ def replace(where: Where, value: Tensor | float) -> Edit:
 
 def add(where: Where, vector: Tensor | float) -> Edit:
     """Add a vector at every position of the site, such as a steering vector (Turner et al. 2023)."""
-    return Edit(site_of(where), lambda part, _name: part + vector)
+    site = site_of(where)
+    return Edit(site, lambda part, _name: part + _like(part, vector, site))
 
 
 def change(where: Where, function: Callable[[Tensor], Tensor]) -> Edit:
@@ -291,14 +300,14 @@ def intervene(
         foil: Another, whose logit is subtracted.
         position: The position that predicts it.
         output: What an encoder-decoder writes.
-        metric: A function of the output, in place of the logits; see `metrics`.
+        metric: A function of the output, in place of `target`, `foil` and `position`; see `metrics`.
 
     Raises:
         UserError: there is no such hook point, head, position, token or class, or a shape does not fit.
     """
     inputs = inputs_of(subject, text, output)
     edits = [edits] if isinstance(edits, Edit) else list(edits)
-    metric = metric or metric_of(inputs, target, foil, position)
+    metric = given_metric(metric, target, foil, position) or metric_of(inputs, target, foil, position)
     before = output_with(inputs.model, inputs.arguments)
     after = output_with(inputs.model, inputs.arguments, edits)
     return Intervention(

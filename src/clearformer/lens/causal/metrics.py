@@ -7,6 +7,7 @@ Shapes: B batch, T positions, V vocabulary, C classes.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from torch import Tensor
 from clearformer.data.text.batches import IGNORED
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run
-from clearformer.errors import UserError
+from clearformer.errors import UserError, shown
 from clearformer.lens.activations import outputs_at
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import logit_name
@@ -24,6 +25,8 @@ from clearformer.model import Transformer
 
 Metric = Callable[[Tensor], Tensor]
 """Maps a model's output to numbers [B]; differentiable where gradients are wanted."""
+
+WANTED = "a function of the output, [B T V] or [B C], that returns a tensor [B]"
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,45 @@ def name_of(metric: Metric, inputs: Inputs) -> str:
         return "the metric"
     foil = None if metric.foil is None else inputs.output_label(metric.foil)
     return logit_name(inputs.output_label(metric.target), foil)
+
+
+def given_metric(
+    metric: Metric | None,
+    target: str | int | None = None,
+    foil: str | int | None = None,
+    position: int = -1,
+) -> Metric | None:
+    """Return a caller's metric, checked; None if there is none.
+
+    Raises:
+        UserError: it is no function, or is given beside what it replaces.
+    """
+    if metric is None:
+        return None
+    if target is not None or foil is not None or position != -1:
+        raise UserError("metric: replaces target, foil and position; omit them")
+    return checked_metric(metric)
+
+
+def checked_metric(metric: Metric) -> Metric:
+    """Return a metric that raises UserError if it returns anything but numbers [B].
+
+    Raises:
+        UserError: it is no function.
+    """
+    if isinstance(metric, LogitDifference | MeanLoss):
+        return metric
+    if not callable(metric):
+        raise UserError(f"metric: {WANTED}; got {shown(metric)}")
+
+    def measured(output: Tensor) -> Tensor:
+        numbers: Any = metric(output)
+        if not isinstance(numbers, Tensor) or numbers.shape != output.shape[:1]:
+            got = f"shape {list(numbers.shape)}" if isinstance(numbers, Tensor) else shown(numbers)
+            raise UserError(f"metric: {WANTED}; it returned {got} for {list(output.shape)}")
+        return numbers
+
+    return measured
 
 
 def metric_of(

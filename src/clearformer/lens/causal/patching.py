@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, count
 from clearformer.hooks import Hook, HookFn
 from clearformer.lens.causal.hook_gradients import gradients_at
@@ -31,7 +32,7 @@ from clearformer.lens.causal.interventions import (
     output_with,
     patch,
 )
-from clearformer.lens.causal.metrics import Metric, inputs_of, metric_of, name_of
+from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, metric_of, name_of
 from clearformer.lens.causal.sites import (
     Site,
     Where,
@@ -179,17 +180,20 @@ def patch_every(
         foil: Another, whose logit is subtracted.
         position: The position that predicts it.
         output: What an encoder-decoder writes for both; by default its own translation of the text.
-        metric: A function of the output, in place of the logits; see `metrics`.
+        metric: A function of the output, in place of `target`, `foil` and `position`; see `metrics`.
         estimate: Whether to estimate all effects by one gradient and to patch only the largest.
         confirm: How many of the largest to patch then.
 
     Raises:
-        UserError: the texts are of different lengths, a hook point has no positions, or there is no such point, token,
-            class or position.
+        UserError: the texts are of different lengths, a hook point has no positions, there is no such point, token,
+            class or position, or `confirm` is less than 0.
     """
+    check_whole("confirm", confirm)
+    if confirm < 0:
+        raise UserError(f"confirm: 0 or more; got {confirm}")
     inputs, other = read_both(subject, text, donor, output)
     sites = _sites(inputs.model, where)
-    metric = metric or metric_of(inputs, target, foil, position)
+    metric = given_metric(metric, target, foil, position) or metric_of(inputs, target, foil, position)
     if estimate:
         return _estimated(inputs, other, sites, metric, confirm)
     return _patched(inputs, other, sites, metric)
@@ -294,7 +298,9 @@ def _sites(model: Transformer, where: Component | Where | Iterable[Where]) -> li
         if not found:
             raise UserError(f"this model has no {where} (model.ffn.kind={model.config.ffn.kind})")
         return found
-    return sites_of(model, where)
+    if not (sites := sites_of(model, where)):
+        raise UserError("where: give at least one site, or heads, networks or layers")
+    return sites
 
 
 def _names(sites: Iterable[Site]) -> list[str]:

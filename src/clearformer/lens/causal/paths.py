@@ -30,7 +30,7 @@ from clearformer.lens.causal.interventions import (
     output_with,
     patch,
 )
-from clearformer.lens.causal.metrics import Metric, metric_of
+from clearformer.lens.causal.metrics import Metric, given_metric, metric_of
 from clearformer.lens.causal.patching import read_both
 from clearformer.lens.causal.sites import Site, Where, embeddings_of, networks_of, sites_of
 from clearformer.lens.inputs import Inputs, Subject, quiet
@@ -113,14 +113,14 @@ def patch_paths(
         foil: Another, whose logit is subtracted.
         position: The position that predicts it.
         output: What an encoder-decoder writes for both; by default its own translation of the text.
-        metric: A function of the output, in place of the logits; see `metrics`.
+        metric: A function of the output, in place of `target`, `foil` and `position`; see `metrics`.
 
     Raises:
         UserError: a sender writes to no residual stream, the texts are of different lengths, or there is no such hook
             point, head, position, token or class.
     """
     inputs, other = read_both(subject, text, donor, output)
-    metric = metric or metric_of(inputs, target, foil, position)
+    metric = given_metric(metric, target, foil, position) or metric_of(inputs, target, foil, position)
     given = [receivers] if isinstance(receivers, str | Site) else list(receivers)
     told = [] if given == [OUTPUT] else sites_of(inputs.model, given)
     sending = sites_of(inputs.model, senders)

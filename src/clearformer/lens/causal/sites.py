@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, count
 from clearformer.hooks import hook_points, matching
 from clearformer.lens.activations import SQUARE
+from clearformer.lens.inputs import check_model
 from clearformer.model import Transformer
 
 
@@ -108,28 +110,34 @@ def sites_of(model: Transformer, where: Where | Iterable[Where]) -> list[Site]:
 
 def heads_of(model: Transformer) -> list[Site]:
     """Return every attention head, in the order of the layers: head h of `hook_z`."""
+    names = [name for name in _points(model) if name.endswith("attn.hook_z")]
     n_heads, _ = model.config.attention.heads(model.config.d_model)
-    names = [name for name in hook_points(model) if name.endswith("attn.hook_z")]
     return [Site(name, head) for name in names for head in range(n_heads)]
 
 
 def networks_of(model: Transformer) -> list[Site]:
     """Return every feed-forward network: `hook_mlp_out`."""
-    return [Site(name) for name in hook_points(model) if name.endswith("hook_mlp_out")]
+    return [Site(name) for name in _points(model) if name.endswith("hook_mlp_out")]
 
 
 def embeddings_of(model: Transformer) -> list[Site]:
     """Return the embeddings of tokens, and of positions if the model has them, before the first block of each stack."""
-    return [Site(name) for name in hook_points(model) if "." not in name and name.endswith("embed")]
+    return [Site(name) for name in _points(model) if "." not in name and name.endswith("embed")]
 
 
 def residuals_of(model: Transformer) -> list[Site]:
     """Return the residual stream before each block: `hook_resid_pre`."""
-    return [Site(name) for name in hook_points(model) if name.endswith("hook_resid_pre")]
+    return [Site(name) for name in _points(model) if name.endswith("hook_resid_pre")]
+
+
+def _points(model: Transformer) -> Iterable[str]:
+    check_model(model)
+    return hook_points(model)
 
 
 def _one(name: str, kind: str, wanted: int, n: int) -> slice:
+    check_whole(kind, wanted)
     if not -n <= wanted < n:
         raise UserError(f"{name} has {count(n, kind)}, 0 to {n - 1}; there is no {kind} {wanted}")
-    at = wanted % n
+    at = int(wanted) % n
     return slice(at, at + 1)

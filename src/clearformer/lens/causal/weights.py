@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from clearformer.errors import UserError, did_you_mean
 from clearformer.lens.causal.sites import Site, heads_of
+from clearformer.lens.inputs import check_model
 from clearformer.model import Transformer
 from clearformer.model.attention import ProjectedHeads
 
@@ -30,6 +31,7 @@ def edited_copy(
     Raises:
         UserError: there is no such parameter (the nearest is suggested), or the shape differs.
     """
+    check_model(model)
     copy = deepcopy(model)
     parameters = dict(copy.named_parameters())
     with torch.no_grad():
@@ -54,7 +56,7 @@ def copy_without_heads(model: Transformer, heads: Iterable[Site]) -> Transformer
     Raises:
         UserError: a site is not a head, or its attention has no output matrix.
     """
-    copy, known = deepcopy(model), heads_of(model)
+    known, copy = heads_of(model), deepcopy(model)
     for site in heads:
         if site not in known:
             raise UserError(f"{site} is not a head of this model; heads_of(model) lists them")

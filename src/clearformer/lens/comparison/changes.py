@@ -134,7 +134,7 @@ def _chosen(
     reads = {name: given[name] for name in ("output", "masked") if name in given}
     if "output" in takes and given.get("output") is None and isinstance(run.model, EncoderDecoder):
         chosen["output"] = read(run, *text, **reads).tokens[0].tolist()
-    if "target" in takes and given.get("target") is None:
+    if "target" in takes and given.get("target") is None and given.get("metric") is None:
         inputs = read(run, *text, **(reads | chosen))
         chosen["target"] = metric_of(inputs, None, None, given.get("position", -1)).target
     return chosen

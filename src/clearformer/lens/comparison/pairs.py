@@ -1,6 +1,7 @@
 """Requirements for comparing two runs."""
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 from clearformer.decoding import Text
@@ -29,7 +30,7 @@ def texts_of(texts: Text | Sequence[Text]) -> list[Text]:
         UserError: there is none.
     """
     given: Any = texts
-    if isinstance(given, str) or hasattr(given, "shape") or all(isinstance(each, int) for each in given):
+    if isinstance(given, str) or hasattr(given, "shape") or all(isinstance(each, Integral) for each in given):
         given = [given] if len(given) else []
     if not given:
         raise UserError("texts: give one or more that the models read")

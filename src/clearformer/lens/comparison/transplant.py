@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_run
+from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count, shown
 from clearformer.lens.causal.metrics import inputs_of, loss_of
@@ -152,9 +152,10 @@ def find_head(model: Transformer, layer: int, head: int, attention: Which) -> tu
 
 
 def _counted(what: str, given: Any, n: int) -> int:
-    if not isinstance(given, int) or isinstance(given, bool) or not -n <= given < n:
+    check_whole(what, given)
+    if not -n <= given < n:
         raise UserError(f"{what} {given}: there are {n}: give 0 to {n - 1}, or -1 for the last")
-    return given % n
+    return int(given) % n
 
 
 def copy_with_head(

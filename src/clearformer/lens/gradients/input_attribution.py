@@ -24,7 +24,14 @@ from clearformer.errors import UserError
 from clearformer.hooks import Hook, HookFn
 from clearformer.lens.causal.hook_gradients import gradients_at
 from clearformer.lens.causal.interventions import Arguments, activations, output_with
-from clearformer.lens.causal.metrics import LogitDifference, Metric, inputs_of, metric_of, name_of
+from clearformer.lens.causal.metrics import (
+    LogitDifference,
+    Metric,
+    given_metric,
+    inputs_of,
+    metric_of,
+    name_of,
+)
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import EncoderDecoder, Transformer
@@ -108,7 +115,7 @@ def gradient_x_input(
         foil: Another, whose logit is subtracted.
         position: The position that predicts it.
         output: What an encoder-decoder writes.
-        metric: A function of the output, in place of the logits; see `causal.metrics`.
+        metric: A function of the output, in place of `target`, `foil` and `position`; see `causal.metrics`.
 
     Raises:
         UserError: there is no such token, class or position.
@@ -313,7 +320,7 @@ def _read(
     metric: Metric | None,
 ) -> tuple[Inputs, Metric]:
     inputs = inputs_of(subject, text, output)
-    return inputs, metric or metric_of(inputs, target, foil, position)
+    return inputs, given_metric(metric, target, foil, position) or metric_of(inputs, target, foil, position)
 
 
 def _token(inputs: Inputs, name: str, given: str | int) -> int:

@@ -28,7 +28,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import ClearformerError, UserError, count
-from clearformer.lens.causal.metrics import Metric, inputs_of, loss_of, metric_of
+from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, loss_of, metric_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import Transformer
@@ -143,7 +143,7 @@ def loss_changes(
     inputs = inputs_of(before, later)
     model, other = inputs.model, later.model
     check_same_parameters(model, other)
-    metric = metric or loss_of(inputs)
+    metric = given_metric(metric) or loss_of(inputs)
     first, last = (_loss(each, inputs, metric) for each in (model, other))
     parts = [
         part

@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from clearformer.decoding import Text
 from clearformer.errors import UserError, did_you_mean
 from clearformer.lens.causal.interventions import output_with
-from clearformer.lens.causal.metrics import Metric, inputs_of, loss_of, metric_of, name_of
+from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, loss_of, metric_of, name_of
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import EncoderDecoder, Transformer
@@ -230,6 +230,7 @@ def weight_gradients(
         UserError: there is no such matrix, token, class or position, or the text has no loss.
     """
     inputs = inputs_of(subject, text, output)
+    metric = given_metric(metric, target, foil, position)
     if metric is None:
         metric = loss_of(inputs) if target is None else metric_of(inputs, target, foil, position)
     wanted = matrices_of(inputs.model, names)

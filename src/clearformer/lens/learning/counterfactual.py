@@ -15,6 +15,7 @@ the machine, and with the number of threads, that trained the run.
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -178,14 +179,14 @@ def rows_left_out(opened: Reopened, without: Iterable[LeftOut]) -> list[Seen]:
     Raises:
         UserError: the run has not seen one of them.
     """
-    if isinstance(without, TrainingWindow | int | str):
+    if isinstance(without, TrainingWindow | str) or not isinstance(without, Iterable):
         raise UserError(f"without: give a list of windows or of (step, row); got {shown(without)}")
     found: set[Seen] = set()
     for each in without:
         if isinstance(each, TrainingWindow):
             found.update(each.seen)
-        elif isinstance(each, int) and not isinstance(each, bool):
-            found.update(times_seen(opened, each))
+        elif isinstance(each, Integral) and not isinstance(each, bool):
+            found.update(times_seen(opened, int(each)))
         else:
             found.add(checked_row(opened, each))
     return sorted(found)

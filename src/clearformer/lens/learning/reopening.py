@@ -1,5 +1,6 @@
 """A run's training, opened again: its task, its checkpoints with optimiser state, and which window was seen when."""
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -159,9 +160,12 @@ def check_steps(opened: Reopened, steps: Sequence[int] | None) -> tuple[int, int
     """
     if steps is None:
         return 0, opened.step
-    if len(steps) != 2 or not all(isinstance(step, int) for step in steps):
-        raise UserError(f"steps: give the first step and the one after the last; got {shown(steps)}")
-    first, last = steps
+    try:
+        first, last = map(operator.index, steps)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"steps: give the first step and the one after the last; got {shown(steps)}"
+        ) from None
     if not 0 <= first < last <= opened.step:
         raise UserError(f"steps: this run took the steps 0 to {opened.step - 1}; got {first} to {last}")
     return first, last

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from clearformer.data.locating.places import Span
 from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
 from clearformer.lens.inputs import Inputs, quiet
@@ -211,13 +212,17 @@ def sampled(ids: np.ndarray, n: int | None, seed: int) -> np.ndarray:
     """Draw some of the windows at random.
 
     Raises:
-        UserError: `n` is less than 1.
+        UserError: `n` is less than 1, or the seed less than 0.
     """
-    if n is not None and n < 1:
-        raise UserError(f"sample: at least 1 window; got {n}")
-    if n is None or n >= len(ids):
+    check_whole("seed", seed)
+    if seed < 0:
+        raise UserError(f"seed: a whole number of at least 0; got {seed}")
+    if n is None:
         return ids
-    return np.sort(np.random.default_rng(seed).choice(ids, n, replace=False))
+    check_whole("sample", n)
+    if n < 1:
+        raise UserError(f"sample: at least 1 window; got {n}")
+    return ids if n >= len(ids) else np.sort(np.random.default_rng(seed).choice(ids, n, replace=False))
 
 
 def scores_at_checkpoints(

@@ -18,7 +18,7 @@ from clearformer.hooks import ActivationCache
 from clearformer.lens.inputs import Inputs
 from clearformer.lens.ledgers.stream import Writer, check_norm, own_prefix, scale_of
 from clearformer.model import Encoder, Transformer
-from clearformer.model.norms import LayerNormModule
+from clearformer.model.norms import LayerNormModule, at_least_float32
 from clearformer.model.transformer import MaskedHead
 
 
@@ -28,7 +28,7 @@ class Readout:
 
     Attributes:
         rows: The positions that are read: one, or all of them if a classifier takes their mean.
-        direction: r.
+        direction: r, in float32 or float64.
         constants: The parts of c, each with its parameter.
         logit: The model's own logit, before a soft cap.
         capped: The logit after the soft cap; None if the model has none.
@@ -46,7 +46,7 @@ class Readout:
 
     def of(self, vectors: Float[Tensor, "*N P D"]) -> Float[Tensor, "*N"]:
         """Return r x for final vectors, averaged over the positions that are read."""
-        return (vectors @ self.direction).mean(-1)
+        return (at_least_float32(vectors) @ self.direction).mean(-1)
 
     @property
     def constant(self) -> float:
@@ -77,8 +77,8 @@ def readout(
         return of_outputs[chosen] if other is None else of_outputs[chosen] - of_outputs[other]
 
     matrix = last_matrix(model)
-    direction, constants = difference(matrix.weight), _constant(matrix.bias_name, matrix.bias, difference)
-    direction = direction * matrix.scale
+    constants = _constant(matrix.bias_name, matrix.bias, difference)
+    direction = at_least_float32(difference(matrix.weight)) * matrix.scale
     if matrix.bend is not None:
         direction, before = _back_through(matrix.bend, direction, vectors[rows[0]])
         constants = [*before, *constants]
@@ -169,7 +169,7 @@ def _back_through(
         direction = _back_through_norm(bend.norm, direction, bent)
     direction = direction * torch.where(hidden == 0, 0, bent / hidden)
     constants += _constant(f"{bend.path}.bias", bend.dense.bias, direction.dot)
-    return direction @ bend.dense.weight, constants
+    return direction @ at_least_float32(bend.dense.weight), constants
 
 
 def _back_through_norm(
@@ -186,4 +186,4 @@ def _back_through_norm(
 def _constant(
     name: str, bias: Tensor | None, value: Callable[[Tensor], Tensor]
 ) -> list[tuple[Writer, float]]:
-    return [] if bias is None else [(Writer(name), float(value(bias)))]
+    return [] if bias is None else [(Writer(name), float(value(at_least_float32(bias))))]

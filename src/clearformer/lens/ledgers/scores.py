@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, count
 from clearformer.hooks import ActivationCache
 from clearformer.lens.activations import block_in_the_open, kept, points_before
@@ -44,6 +45,7 @@ from clearformer.model.attention import (
     SharedModule,
 )
 from clearformer.model.block import Block
+from clearformer.model.norms import at_least_float32
 from clearformer.text import Tokenizer
 
 SubLayer = Literal["attn", "cross_attn", "encoder"]
@@ -273,6 +275,8 @@ def projected(
     cache: ActivationCache,
 ) -> Stream:
     """Return a head's query or key, split by the writers of the vector it is made from; biases are separate parts."""
+    if isinstance(module, SharedModule):
+        return multiplied(stream, module.W.weight)
     if not isinstance(module, ProjectedHeads):
         return Stream(stream.writers, module.queries(stream.vectors)[:, :, 0])  # one head, and no biases
     matrix = module.W_Q if side == "q" else module.W_K
@@ -282,7 +286,7 @@ def projected(
     weight = matrix.weight.unflatten(0, (module.n_heads if side == "q" else module.n_kv_heads, -1))[
         head
     ]  # [Dh D]
-    made = Stream(stream.writers, stream.vectors @ weight.T)
+    made = multiplied(stream, weight)
     if matrix.bias is not None:
         bias = matrix.bias.unflatten(0, (-1, len(weight)))[head]
         made = made.plus_constant(Writer(f"{path}.W_{side.upper()}.bias", layer_in(path), head), bias)
@@ -291,6 +295,11 @@ def projected(
         return made
     scale = cache[f"{path}.{side}_norm.hook_scale"][0, row, head]
     return frozen_norm(norm, made, scale[None], f"{path}.{side}_norm")
+
+
+def multiplied(stream: Stream, weight: Float[Tensor, "Dh D"]) -> Stream:
+    """Multiply every part by a matrix, in float32 if the model is in fewer bits."""
+    return Stream(stream.writers, at_least_float32(stream.vectors) @ at_least_float32(weight).T)
 
 
 def turned(inputs: Inputs, prefix: str, stream: Stream, row: int) -> Stream:
@@ -324,13 +333,14 @@ def block_of(inputs: Inputs, prefix: str, layer: int) -> tuple[Block, int]:
     """
     blocks = inputs.model.stack(prefix).blocks
     n = len(blocks)
-    if not isinstance(layer, int) or isinstance(layer, bool) or not -n <= layer < n:
+    check_whole("layer", layer)
+    if not -n <= layer < n:
         raise UserError(
             f"layer {layer}: the model has {count(n, 'layer')}: give 0 to {n - 1}, or -1 for the last"
         )
     block = blocks[layer]
     assert isinstance(block, Block)
-    return block, layer % n
+    return block, int(layer) % n
 
 
 def check_attention(inputs: Inputs, attention: str) -> None:
@@ -363,9 +373,10 @@ def check_head(inputs: Inputs, head: int) -> int:
         UserError: there is no such head.
     """
     n, _ = inputs.model.config.attention.heads(inputs.model.config.d_model)
-    if not isinstance(head, int) or isinstance(head, bool) or not -n <= head < n:
+    check_whole("head", head)
+    if not -n <= head < n:
         raise UserError(f"head {head}: a layer has {count(n, 'head')}: give 0 to {n - 1}, or -1 for the last")
-    return head % n
+    return int(head) % n
 
 
 def check_may_read(inputs: Inputs, module: Attention, attention: str, query: int, key: int) -> None:

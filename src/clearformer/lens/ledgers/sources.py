@@ -116,7 +116,7 @@ def sources(
         vectors = {name: vectors.clone().requires_grad_() for name, vectors in held.embeddings.items()}
 
         def logit(of: dict[str, Tensor]) -> Tensor:
-            return (held.final(of)[way.rows] @ way.direction).mean() + way.constant
+            return way.of(held.final(of)[way.rows]) + way.constant
 
         slopes = torch.autograd.grad(logit(vectors), list(vectors.values()), allow_unused=True)
         with torch.no_grad():

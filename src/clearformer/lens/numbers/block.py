@@ -23,6 +23,7 @@ from jaxtyping import Float
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, did_you_mean, shown
+from clearformer.lens.activations import check_part
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.numbers.sources import as_array
 from clearformer.lens.numbers.steps import Step
@@ -233,6 +234,7 @@ def centre_of(step: Step, at: int) -> int:
 
 def row_of(inputs: Inputs, part: str, position: int) -> int:
     """Return the row of a position, from 0; for a classifier, any row of its text."""
+    check_part(inputs.model, part)
     return inputs.position(position, of_source=part == "encoder")
 
 

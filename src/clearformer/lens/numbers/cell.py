@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearformer.decoding import Text
-from clearformer.errors import RunError, UserError, shown
+from clearformer.decoding.arguments import check_whole
+from clearformer.errors import RunError, UserError
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.numbers.block import check_name, row_of
 from clearformer.lens.numbers.code import CodeLine
@@ -271,9 +272,10 @@ def index_of(what: str, index: Any, n: int) -> int:
     Raises:
         UserError: there is no such row or column.
     """
-    if not isinstance(index, int) or isinstance(index, bool) or not -n <= index < n:
-        raise UserError(f"{what} {shown(index)}: the matrix has {n:,}; give 0 to {n - 1}")
-    return index % n
+    check_whole(what, index)
+    if not -n <= index < n:
+        raise UserError(f"{what} {index}: the matrix has {n:,}; give 0 to {n - 1}")
+    return int(index) % n
 
 
 def label_of(inputs: Inputs, axis: str, index: int) -> str:

@@ -94,7 +94,7 @@ def alignment(
     model = inputs.model
     if not isinstance(model, EncoderDecoder):
         raise UserError(
-            f"only an encoder-decoder aligns an output with a source, and this is a {model.config.family}: see "
+            f"only an encoder-decoder aligns an output with a source; model.family is {model.config.family}: see "
             "lens.attention (--view attention)"
         )
     number = checked_number("layer", layer, model.config.decoder_layers)

@@ -19,7 +19,8 @@ import numpy as np
 from jaxtyping import Float
 
 from clearformer.decoding import Text
-from clearformer.errors import UserError, count, shown
+from clearformer.decoding.arguments import check_whole
+from clearformer.errors import UserError, count
 from clearformer.hooks import hook_points
 from clearformer.lens.activations import kept
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
@@ -175,11 +176,10 @@ def checked_number(what: str, number: Any, n: int) -> int:
     Raises:
         UserError: there is no such layer or head.
     """
-    if not isinstance(number, int) or isinstance(number, bool) or not -n <= number < n:
-        raise UserError(
-            f"{what} {shown(number)}: there {'is' if n == 1 else 'are'} {count(n, what)}, 0 to {n - 1}"
-        )
-    return number % n
+    check_whole(what, number)
+    if not -n <= number < n:
+        raise UserError(f"{what} {number}: there {'is' if n == 1 else 'are'} {count(n, what)}, 0 to {n - 1}")
+    return int(number) % n
 
 
 def read_most(weights: Float[np.ndarray, " S"], labels: Sequence[str]) -> str:

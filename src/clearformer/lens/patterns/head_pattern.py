@@ -153,7 +153,7 @@ def head_pattern(
     head = checked_number("head", head, len(patterns))
     pattern = patterns[head]
     n_rows, n_columns = pattern.shape
-    key = min(max(key, -n_columns), n_columns - 1) % n_columns
+    key = min(max(int(key), -n_columns), n_columns - 1) % n_columns
     rows, columns = window(at, n_rows, most), window(key, n_columns, most)
     readers, read_ones = (
         inputs.source_labels if of_source else inputs.labels

@@ -4,7 +4,7 @@ lens.next_tokens(run, "KING RICHARD II:\\n").figure("next.png")
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +93,8 @@ def next_tokens(
     check_whole("top", top)
     if top < 1:
         raise UserError(f"top: at least 1; got {top}")
+    if not isinstance(temperatures, Iterable):
+        raise UserError(f"temperatures: a list, such as [1.0]; got {shown(temperatures)}")
     wanted = [_checked_temperature(each) for each in temperatures]
     if not wanted:
         raise UserError("temperatures: give at least one, such as [1.0]")

@@ -189,7 +189,8 @@ def _texts(run: Run, text: Any, output: Any) -> list[Arguments]:
     length = min(run.model.config.max_seq_len, len(ids) // 10)
     if length < 2:
         raise UserError(
-            f"text: {count(len(ids), 'token')} are too few to train and measure a lens; give more"
+            f"text: {count(len(ids), 'token')} {'is' if len(ids) == 1 else 'are'} too few to train and measure a lens; "
+            "give more"
         )
     n = len(ids) // length
     windows = torch.tensor(ids[: n * length], device=run.model.embed.weight.device).view(n, length)

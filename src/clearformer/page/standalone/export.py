@@ -17,8 +17,9 @@ from typing import Any
 from clearformer.config import resolve
 from clearformer.errors import ClearformerError, MissingPackageError, RunError, UserError, shortened, shown
 from clearformer.files import user_path, write_file
-from clearformer.lens import AttentionOverview, BlockNumbers, Difference, Readings
-from clearformer.lens.patterns.attention import layer_of
+from clearformer.lens import AttentionOverview, BlockNumbers, Difference, Readings, read
+from clearformer.lens.activations import check_part, prefix_of
+from clearformer.lens.patterns.attention import checked_number, layer_of
 from clearformer.page.beginning import first_selection
 from clearformer.page.live import whole_lines
 from clearformer.page.opened import Shelf
@@ -140,6 +141,7 @@ def one_file(run: Run, selection: Selection, other: Run | None = None, pictures:
     Raises:
         UserError: the selection does not fit the run, or the page would be too large.
     """
+    check_fits(run, selection)
     beside = {"versus": "" if other is None else other.name}
     placed = at_its_place(run, selection.replace(run=run.name, **beside))
     blocks: list[str] = []
@@ -170,6 +172,19 @@ def one_file(run: Run, selection: Selection, other: Run | None = None, pictures:
     content = _page(f"{run.name} · clearformer", blocks).encode()
     check_size(len(content), selection)
     return content
+
+
+def check_fits(run: Run, selection: Selection) -> None:
+    """Raise UserError if the text has no such position, or the model no such part, layer, head, target or foil."""
+    part, config = selection.part, run.model.config
+    inputs = read(run, selection.text, **find_view("tokens", run).arguments(run, selection))
+    inputs.position(selection.position, of_source=part == "encoder")
+    check_part(run.model, part)
+    checked_number("layer", selection.layer, len(run.model.stack(prefix_of(run.model, part)).blocks))
+    checked_number("head", selection.head, config.attention.heads(config.d_model)[0])
+    for name, chosen in (("target", selection.target), ("foil", selection.foil)):
+        if chosen:
+            inputs.output(name, chosen)
 
 
 def at_its_place(run: Run, selection: Selection) -> Selection:

@@ -24,7 +24,8 @@ def show(
     """Return a widget that shows a view of the page in a notebook; see `lens.show`.
 
     Raises:
-        UserError: there is no such view of the run, or a field of the selection is unknown or out of range.
+        UserError: there is no such view of the run, or a field of the selection is unknown, out of range or does not
+            fit the text.
         RunError: there is no such run.
         MissingPackageError: anywidget is not installed.
     """
@@ -35,4 +36,7 @@ def show(
         raise UserError(f"view: {view!r} is part of another view; choose a main view")
     other = open_beside(selected, device)
     begun = first_selection(opened, text, other).model_dump()
-    return ViewWidget(opened, view, resolve(Selection, begun | selected), other)
+    widget = ViewWidget(opened, view, resolve(Selection, begun | selected), other)
+    if widget.error:
+        raise UserError(widget.error)
+    return widget

@@ -159,6 +159,12 @@ def test_the_models_mode_and_hooks_are_left_as_they_were(model: Any, text: lens.
             lens.replace(RESIDUAL, torch.ones(3)),
             "shape is [1, 7, 22] in this text, and the new values are [3]",
         ),
+        (lens.add(RESIDUAL, torch.ones(3)), "shape is [1, 7, 22] in this text, and the new values are [3]"),
+        (
+            lens.change(RESIDUAL, lambda _: None),  # type: ignore[arg-type, return-value]
+            f"{RESIDUAL}: its new values are a tensor or a number; got None",
+        ),
+        (lens.zero(lens.Site(Z, head="0")), "head: a whole number; got '0'"),  # type: ignore[arg-type]
         (lens.patch(RESIDUAL, {}), f"{RESIDUAL} is not among the given activations"),
         (lens.mean(RESIDUAL, []), "give the activations of at least one text"),
     ],
@@ -182,6 +188,20 @@ def test_a_donor_of_another_length_is_refused(model: Any, text: lens.Inputs) -> 
     shorter = activations(model, lens.read(model, TEXT[:5]).arguments)
     with pytest.raises(UserError, match="patch between texts with the same number of tokens"):
         lens.intervene(model, text, lens.patch(RESIDUAL, shorter))
+
+
+def test_what_is_no_model_is_said() -> None:
+    run: Any = object()
+    for call in (
+        lambda: lens.heads_of(run),
+        lambda: lens.networks_of(run),
+        lambda: lens.edited_copy(run, {}),
+        lambda: lens.copy_without_heads(run, []),
+    ):
+        with pytest.raises(
+            UserError, match=r"^give a model, such as run\.model; got an object of type object$"
+        ):
+            call()
 
 
 def test_sites_are_written_out(model: Any) -> None:
@@ -245,6 +265,51 @@ def test_the_loss_is_of_the_targets_that_count(model: Any, text: lens.Inputs) ->
     assert MeanLoss(some)(logits.repeat(2, 1, 1)).tolist() == pytest.approx([wanted] * 2)
     with pytest.raises(UserError, match="so it has no loss; give a target"):
         loss_of(replaced(text, predicted=[None] * T))
+
+
+READERS = {
+    "intervene": lambda model, **given: lens.intervene(model, TEXT, [], **given),
+    "patch_every": lambda model, **given: lens.patch_every(model, TEXT, OTHER, "layers", **given),
+    "patch_paths": lambda model, **given: lens.patch_paths(model, TEXT, OTHER, [], **given),
+    "gradient_x_input": lambda model, **given: lens.gradient_x_input(model, TEXT, **given),
+    "integrated_gradients": lambda model, **given: lens.integrated_gradients(model, TEXT, **given),
+    "occlusion": lambda model, **given: lens.occlusion(model, TEXT, **given),
+    "weight_gradients": lambda model, **given: lens.weight_gradients(model, TEXT, "embed.weight", **given),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("given", [{"target": "no such"}, {"foil": V}, {"position": T}])
+def test_a_metric_replaces_target_foil_and_position(reader: str, given: dict[str, Any], model: Any) -> None:
+    with pytest.raises(UserError, match=r"^metric: replaces target, foil and position; omit them$"):
+        READERS[reader](model, metric=LogitDifference(3), **given)
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    ("metric", "got"),
+    [
+        ("x", "; got 'x'"),
+        (lambda _output: 1.0, r"; it returned 1.0 for \[\d+, 7, 13\]"),
+        (lambda output: output, r"; it returned shape (\[\d+, 7, 13\]) for \1"),
+    ],
+    ids=["no function", "a float", "logits"],
+)
+def test_what_is_no_metric_is_refused(reader: str, metric: Any, got: str, model: Any) -> None:
+    wanted = r"^metric: a function of the output, \[B T V\] or \[B C\], that returns a tensor \[B\]"
+    with pytest.raises(UserError, match=f"{wanted}{got}$"):
+        READERS[reader](model, metric=metric)
+
+
+def test_a_metric_may_be_any_function_of_the_output(model: Any, text: lens.Inputs) -> None:
+    found = lens.intervene(model, text, [], metric=lambda output: output[:, -1, 3])
+    assert found.before == lens.intervene(model, text, [], target=3).before
+    not_one: list[Any] = ["x", lambda _output: 1.0]
+    for metric in not_one:
+        with pytest.raises(UserError, match=r"^metric: a function of the output"):
+            lens.gradients_at(model, text.arguments, metric, RESIDUAL)
+        with pytest.raises(UserError, match=r"^metric: a function of the output"):
+            lens.loss_changes(model, model, TEXT, metric=metric)
 
 
 def test_a_result_shows_itself(model: Any, text: lens.Inputs, tmp_path: Path) -> None:

@@ -135,6 +135,10 @@ def test_what_cannot_be_patched_is_said(model: Any) -> None:
         lens.patch_every(made(ffn=NoFeedForward()), TEXT, DONOR, "networks")
     with pytest.raises(UserError, match=r"no hook point 'blocks.0.hook_resid_pr'; did you mean"):
         lens.patch_every(model, TEXT, DONOR, "blocks.0.hook_resid_pr")
+    with pytest.raises(UserError, match="where: give at least one site, or heads, networks or layers"):
+        lens.patch_every(model, TEXT, DONOR, [])
+    with pytest.raises(UserError, match="confirm: 0 or more; got -1"):
+        lens.patch_every(model, TEXT, DONOR, "layers", estimate=True, confirm=-1)
 
 
 # --- paths ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from torch import Tensor
 from clearformer import lens
 from clearformer.errors import UserError
 from clearformer.model import ModelConfig, build
-from clearformer.model.attention import Last, Mean, MultiHead
+from clearformer.model.attention import Dot, Last, Mean, MultiHead, Shared
 from clearformer.model.feedforward import ReLU
 from clearformer.model.init import Gaussian
 from clearformer.model.linear_attention import Linear
@@ -217,6 +217,34 @@ def test_without_a_key_it_is_the_one_that_the_head_reads_most(tokens: Tensor) ->
     torch.testing.assert_close(found.weights, row.float())
     assert len(found.read) == T
     assert found.to_dict()["weights"] == found.weights.tolist()
+
+
+NARROW: list[dict[str, Any]] = [
+    {"position": RoPE()},
+    BARE,
+    {"attention": Shared()},
+    {"attention": Dot()},
+    {"attention": MultiHead(n_heads=H, qk_norm=LayerNorm()), "logit_soft_cap": 5.0},
+    {"family": "encoder", "masked_head": "transform"},
+    {"family": "encoder", "n_classes": 3},
+    {"family": "encoder-decoder"},
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("changes", NARROW)
+def test_models_of_16_bits_have_ledgers_too(
+    changes: dict[str, Any], dtype: torch.dtype, tokens: Tensor
+) -> None:
+    made = model(**changes).to(dtype)
+    texts = (tokens, [1, 2, 3]) if changes.get("family") == "encoder-decoder" else (tokens,)
+    split = lens.ledger(made, *texts)
+    by_token = lens.sources(made, *texts)
+    score = lens.score(made, *texts, layer=1)
+    near = 8 * torch.finfo(dtype).eps
+    assert split.error < near * (1 + sum(abs(part.value) for part in split.parts))
+    assert by_token.error < near * (1 + sum(abs(part.value) for part in by_token.parts))
+    assert score.error < near * (1 + float(score.values.abs().sum()))
 
 
 @pytest.mark.parametrize("attention", ["attn", "cross_attn", "encoder"])

@@ -239,6 +239,7 @@ def test_of_a_kind_of_ones_own_one_line_is_said() -> None:
     ("arguments", "said"),
     [
         ({"name": "blocks.0.attn.hook_que"}, "has no matrix 'blocks.0.attn.hook_que'; did you mean"),
+        ({"part": "encoder"}, "part=encoder: only an encoder-decoder has it; omit it"),
         ({"name": "hook_embed", "row": 7}, "row 7: the matrix has 7"),
         ({"name": "hook_embed", "column": D}, "column 12: the matrix has 12"),
     ],
