@@ -6,7 +6,8 @@ seed, because the same seed gives both arms the same data in the same order.
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -258,10 +259,13 @@ class Outcome:
         )
 
     def _verdict(self, published: Published, measured: Estimate | None) -> tuple[str, str]:
-        if measured is None:
+        gap = self.gap(published.arm, published.value)
+        if measured is None and not gap:
             return NOT_RUN, ""
         if published.slip:
             return SLIP, published.slip
+        if measured is None or gap:
+            return f"undecided: {gap}", ""
         if self.scale < 1 and not self._is_probe(published.arm):
             return NOT_JUDGED, ""
         if abs(measured.mean - published.published) <= published.tolerance:
@@ -278,20 +282,39 @@ class Outcome:
     def _claim(self, claim: Claim) -> ClaimVerdict:
         difference = self.difference(claim.lower, claim.higher, claim.value, claim.against)
         lower, higher = self.best(claim.lower), self.best(claim.higher)
-        both = ((claim.lower, claim.value), (claim.higher, claim.against or claim.value))
-        diverged = [
-            label for label, name in both if self.n_diverged(label) and self.estimate(label, name) is None
-        ]
-        if difference is None and diverged:
-            verdict = f"undecided: {' and '.join(diverged)} diverged"
-        else:
-            verdict = claim_verdict(difference)
+        gaps = [self.gap(claim.lower, claim.value), self.gap(claim.higher, claim.against or claim.value)]
+        found = "; ".join(gap for gap in gaps if gap)
+        verdict = f"undecided: {found}" if found else claim_verdict(difference)
         return ClaimVerdict(claim.text, claim.value, lower, higher, difference, verdict, claim.against)
+
+    def gap(self, label: str, name: str) -> str:
+        """Say which seeds of an arm or a side have no finite number, where a mean of the others would mislead."""
+        best = self.best(label)
+        arms = (best,) if best in self.records else self.study.sides.get(label, ())
+        runs = [(seed, record.values) for arm in arms for seed, record in self.records.get(arm, {}).items()]
+        diverged = [seed for seed, values in runs if "diverged_at" in values]
+        without = [seed for seed, values in runs if name in values and not is_number(values[name])]
+        found = [
+            (seeds, what) for seeds, what in ((diverged, "diverged"), (without, "gave no number")) if seeds
+        ]
+        return (
+            f"{label} "
+            + " and ".join(
+                what + ("" if len(seeds) == len(runs) else f" with {_seeds(seeds)}") for seeds, what in found
+            )
+            if found
+            else ""
+        )
 
     def n_diverged(self, label: str) -> int:
         """Return the number of runs of an arm, or of all arms of a side, that diverged."""
         arms = self.study.sides.get(label, (label,))
         return sum(len(self.value(arm, "diverged_at")) for arm in arms)
+
+
+def _seeds(seeds: Iterable[int]) -> str:
+    numbers = sorted(seeds)
+    return f"seed{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 def claim_verdict(difference: Estimate | None) -> str:
@@ -313,10 +336,11 @@ def outcome(study: Study, store: Store, scale: float = 1.0, seeds: int | None = 
         DataError: a file is damaged.
     """
     wanted = trials(study, scale, seeds)
+    places = Counter(trial.settings_key for trial in {trial.identity: trial for trial in wanted}.values())
     records: dict[str, dict[int, Record]] = {}
     failures = {}
     for trial in wanted:
-        record = store.find(trial)
+        record = store.find(trial, or_without_its_file=places[trial.settings_key] == 1)
         if record is not None and record.has(trial):
             records.setdefault(trial.arm.label, {})[trial.seed] = record.of(trial)
         elif (problem := store.failure(trial)) is not None:

@@ -74,10 +74,15 @@ class Store:
         self.measured, self.failed = self.folder / "measured", self.folder / "failed"
         self.runs, self.claims = self.folder / "runs", self.folder / "claims"
 
-    def find(self, trial: Trial) -> Record | None:
+    def find(self, trial: Trial, or_without_its_file: bool = False) -> Record | None:
         """Return the measurements of a trial, or None.
 
-        If its data cannot be read here, a result of the same settings is used, provided there is only one.
+        If its data cannot be read here, a result of the same settings is used, provided there is only one: of built-in
+        data always, of a user's file only on request, for the result may be another file's.
+
+        Args:
+            trial: The trial.
+            or_without_its_file: Whether its own file may be absent.
 
         Raises:
             DataError: the file is damaged, or results of different data exist and the right one cannot be determined.
@@ -88,6 +93,8 @@ class Store:
         try:
             file = self.measured / f"{trial.key}.json"
         except ClearformerError as missing:
+            if trial.place and not or_without_its_file:
+                return None
             if len(found) > 1:
                 raise DataError(
                     f"{found[0]} and {found[1].name} are results on different data; cannot tell which to use: "
@@ -139,7 +146,7 @@ class Store:
             self._failure_file(trial).unlink(missing_ok=True)
 
     def _failure_file(self, trial: Trial) -> Path:
-        return self.failed / f"{trial.settings_key}.json"
+        return self.failed / f"{trial.identity}.json"
 
     def by_settings(self) -> dict[str, list[Record]]:
         """Return all records by the hash of their settings, whatever their data; quick, because no data are read.

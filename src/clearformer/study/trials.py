@@ -81,6 +81,17 @@ class Trial:
         chosen = deciding(self.config, explicit(self.config))
         return digest({"generation": GENERATION, "config": chosen})[:SHORT]
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """The settings that say where the data lie; empty for built-in data and for probes."""
+        data = {} if self.config is None else whole(self.config.data)
+        return {name: value for name, value in data.items() if _is_place(name) and value is not None}
+
+    @cached_property
+    def identity(self) -> str:
+        """What tells runs apart on one machine without reading their data: the settings and where the data lie."""
+        return f"{self.settings_key}-{digest(self.place)[:SHORT]}" if self.place else self.settings_key
+
     @cached_property
     def data_key(self) -> str:
         """The second part of the key: the hash of the data; 0 for a probe, which has none.

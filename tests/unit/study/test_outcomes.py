@@ -25,6 +25,7 @@ from clearformer.study.outcomes import (
     outcome,
     student_quantile,
 )
+from clearformer.study.report.content import arm_row
 from clearformer.study.store import Record
 from clearformer.study.study import Training
 from clearformer.study.trials import trials
@@ -98,6 +99,26 @@ def test_a_slip_is_called_so_and_what_was_not_run_too() -> None:
     one, other = found({"a": [2.0]}, published=(slip, absent)).published()
     assert (one.verdict, one.reason) == (SLIP, "a digit is missing")
     assert (other.verdict, other.measured) == (NOT_RUN, None)
+
+
+def test_seeds_without_a_number_leave_verdicts_open() -> None:
+    """A mean of the seeds that went well says nothing of the arm."""
+    published, claim = Published("bad", "x", 2.0, 0.5, "1"), Claim("bad is lower", "x", "bad", "good")
+    fields: dict[str, Any] = {"published": (published,), "claims": (claim,)}
+    good = [3.0, 3.1, 3.2]
+    whole = found({"bad": [2.0, 2.1, 2.2], "good": good}, **fields)
+    assert (whole.published()[0].verdict, whole.claims()[0].verdict) == (REPRODUCED, HOLDS)
+    for values, told in (
+        ([2.0, math.nan, 2.2], "undecided: bad gave no number with seed 2"),
+        ([math.inf, 2.1, math.nan], "undecided: bad gave no number with seeds 1, 3"),
+        ([math.nan] * 3, "undecided: bad gave no number"),
+    ):
+        spoilt = found({"bad": values, "good": good}, **fields)
+        assert (spoilt.published()[0].verdict, spoilt.claims()[0].verdict) == (told, told)
+    whole.records["bad"][2].measured["m"] = {"diverged_at": 7}
+    assert whole.published()[0].verdict == whole.claims()[0].verdict == "undecided: bad diverged with seed 2"
+    assert arm_row(whole, "bad", ["x"])[-1] == "2 of 3"
+    assert arm_row(whole, "good", ["x"])[-1] == "3"
 
 
 def estimate(low: float | None, high: float | None) -> Estimate:

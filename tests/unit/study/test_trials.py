@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from clearformer.config import whole
 from clearformer.errors import ConfigError, UserError
 from clearformer.presets import preset
-from clearformer.study import Measure, Probe, Study, Training
+from clearformer.study import Measure, Probe, Store, Study, Training
 from clearformer.study.study import identity
 from clearformer.study.trials import GENERATION, Trial, config_of, deciding, scaled, trials
+from clearformer.study.workers.launch import jobs_of, run_here
+from clearformer.study.workers.pool import Selection
 from clearformer.training.config import RunConfig
 
 from .parts import tiny, tiny_study
@@ -254,6 +257,30 @@ def test_a_wrong_setting_names_study_and_arm(tmp_path: Path) -> None:
         ConfigError, match=r"study tiny, arm 'wrong': unknown key 'train.lrr'.*did you mean 'lr'"
     ):
         trials(tiny_study(tmp_path, arms=(arm,)))
+
+
+def test_arms_that_differ_in_their_file_alone_are_runs_of_their_own(tmp_path: Path) -> None:
+    store, arms = Store(tmp_path / "studies"), []
+    for name in ("one", "other"):
+        (tmp_path / f"{name}.txt").write_text(f"{name} and {name}\n" * 400)
+        arms.append(Training(name, "quick", {"data.path": str(tmp_path / f"{name}.txt")}))
+    study = tiny_study(tmp_path, arms=tuple(arms))
+    study = replace(study, settings={k: v for k, v in study.settings.items() if k != "data.path"})
+    here = [job.trial for job in jobs_of([study], seeds=1)]
+    assert [trial.arm.label for trial in here] == ["one", "other"]
+    assert here[0].settings_key == here[1].settings_key
+    store.write_failure(here[1], "no room")
+    assert (store.failure(here[0]), store.failure(here[1])) == (None, "no room")
+    store.forget_failure(here[1])
+
+    [found] = run_here([study], Selection((study.name,), store.folder, seeds=1), quiet=True)
+    losses = {arm: found.estimate(arm, "val_loss").mean for arm in ("one", "other")}  # type: ignore[union-attr]
+    assert losses["one"] != losses["other"]
+
+    (tmp_path / "other.txt").unlink()
+    [left] = run_here([study], Selection((study.name,), store.folder, seeds=1), quiet=True)
+    assert left.estimate("other", "val_loss") is None
+    assert "there is no such file" in left.failures["other, seed 1"]
 
 
 def test_a_device_changes_where_and_not_what(tmp_path: Path) -> None:

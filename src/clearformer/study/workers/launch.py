@@ -40,8 +40,8 @@ def jobs_of(
     found: dict[str, Job] = {}
     for study in chosen:
         for trial in trials(study, scale, seeds, device):
-            first = found.setdefault(trial.settings_key, Job(study.name, trial))
-            found[trial.settings_key] = replace(first, trial=first.trial.with_measures(trial.measures))
+            first = found.setdefault(trial.identity, Job(study.name, trial))
+            found[trial.identity] = replace(first, trial=first.trial.with_measures(trial.measures))
     return sorted(found.values(), key=lambda job: job.trial.seed)
 
 

@@ -166,8 +166,8 @@ class LocalWorkers(Workers):
                 f"workers are killed by signal {-status} as soon as they start: {told_by(process)}"
             )
         for trial in mine:
-            self.deaths[trial.settings_key] += 1
-            if self.deaths[trial.settings_key] >= MOST_DEATHS:
+            self.deaths[trial.identity] += 1
+            if self.deaths[trial.identity] >= MOST_DEATHS:
                 self.store.write_failure(
                     trial, f"its worker was killed {MOST_DEATHS} times by signal {-status} (out of memory?)"
                 )

@@ -135,7 +135,7 @@ def test_a_stop_string_may_be_given_by_itself(run: Run) -> None:
 
 def test_stop_strings_of_an_iterator_hold_for_every_sample(run: Run) -> None:
     expected = generate(run, "a", num=3, stop=["b", "d"], max_new_tokens=20)
-    assert generate(run, "a", num=3, stop=iter(["b", "d"]), max_new_tokens=20) == expected
+    assert generate(run, "a", num=3, stop=iter(["b", "d"]), max_new_tokens=20) == expected  # type: ignore[arg-type]
     assert [sample.finish_reason for sample in expected] == ["stop"] * 3
 
 
