@@ -343,9 +343,12 @@ def claim_row(each: ClaimVerdict) -> tuple[Cell, ...]:
 
 def arm_row(outcome: Outcome, label: str, names: Sequence[str]) -> tuple[Cell, ...]:
     """Return a row of the table of all arms."""
+    n = len(outcome.records[label])
     estimates = [outcome.estimate(label, name) for name in names]
-    n, fewest = len(outcome.records[label]), min((each.n for each in estimates if each), default=0)
-    return (label, *map(estimate_text, estimates), str(n) if fewest == n else f"{fewest} of {n}")
+    values = [
+        estimate_text(each) + (f" ({each.n} of {n})" if each and each.n < n else "") for each in estimates
+    ]
+    return (label, *values, str(n))
 
 
 def how(outcome: Outcome, level: int) -> Iterator[Node]:
