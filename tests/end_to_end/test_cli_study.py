@@ -286,6 +286,7 @@ def refuses(place: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
         (["study", "run", "depth", "--folder", ""], "--folder: the name is empty"),
         (["study", "report", "--folder", "nowhere"], "--folder: no folder nowhere"),
         (["sweep", "quick", "train.lr="], "train.lr: a value is missing"),
+        (["sweep", "quick", "train.lr=1e-3,1e-2", "--jobs", "0"], "--jobs: 1 or more; got 0"),
         (
             ["sweep", "quick", "model.n_layers=2..1"],
             "model.n_layers: no values given, so there is nothing to run",
@@ -306,4 +307,6 @@ def refuses(place: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
 def test_what_is_wrong_is_told_in_a_line(
     refuses: Callable[..., Any], arguments: list[str], told: str
 ) -> None:
+    before = sorted(Path().rglob("study.json"))
     assert told in refuses(*arguments)
+    assert sorted(Path().rglob("study.json")) == before

@@ -106,9 +106,12 @@ class Store:
     def _read(self, file: Path) -> Record:
         try:
             content = parse_json(file.read_text())
-            return Record(**content)
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise DataError(f"{file}: damaged ({error}); delete it to compute its run again") from None
+        required = {"key", "settings", "seed", "measured", "seconds"}
+        if not isinstance(content, dict) or not required <= content.keys() <= {*required, "about"}:
+            raise DataError(f"{file}: damaged (not a measurement); delete it to compute its run again")
+        return Record(**content)
 
     def is_done(self, trial: Trial) -> bool:
         """Whether all values that a trial asks for are measured."""

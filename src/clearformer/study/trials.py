@@ -89,7 +89,7 @@ class Trial:
 
     @cached_property
     def identity(self) -> str:
-        """What tells runs apart on one machine without reading their data: the settings and where the data lie."""
+        """The run's name on one machine, which needs no data: the hash of its settings and of where its data lie."""
         return f"{self.settings_key}-{digest(self.place)[:SHORT]}" if self.place else self.settings_key
 
     @cached_property

@@ -76,7 +76,7 @@ def test_other_data_are_another_run(tmp_path: Path) -> None:
     assert not store.is_done(trials(tiny_study(tmp_path))[0])
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"key": "k"}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"key": "k"}', '{"keys": 1}'])
 def test_a_damaged_record_is_named_with_the_way_out(tmp_path: Path, content: str) -> None:
     store, trial = Store(tmp_path / "studies"), trials(tiny_study(tmp_path))[0]
     store.write(record_of(trial.key))
@@ -85,6 +85,7 @@ def test_a_damaged_record_is_named_with_the_way_out(tmp_path: Path, content: str
     with pytest.raises(DataError, match=r"damaged.*delete it to compute its run again") as caught:
         store.find(trial)
     assert str(file) in str(caught.value)
+    assert "Record" not in str(caught.value)
 
 
 def test_a_failure_is_kept_until_it_is_forgotten(tmp_path: Path) -> None:

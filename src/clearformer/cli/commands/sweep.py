@@ -39,10 +39,12 @@ def sweep(
         from clearformer.study.everyday import sweep as sweeps
         from clearformer.study.everyday.declared import declare
         from clearformer.study.trials import trials
+        from clearformer.study.workers.pool import check_jobs
 
     preset, values = sweeps.parse_sweep(arguments)
     store = store_of(folder)
-    with named_as_options(("name",)):
+    with named_as_options(("name", "jobs")):
+        check_jobs(jobs)
         study = sweeps.sweep(preset, values, name=name)
     trials(study)  # raises if a setting is wrong, before anything is written
     if name is None:

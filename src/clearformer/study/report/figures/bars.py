@@ -66,7 +66,9 @@ class Bars(Drawn):
         if outcome.most_seeds == 1:
             parts = ["One seed: no interval."]
         if self._published(outcome):
-            parts.append("Tick: the lecture's number.")
+            parts.append(
+                "Tick: the lecture's number." if outcome.study.lecture else "Tick: the published number."
+            )
         return " ".join(parts)
 
     def summary(self, outcome: Outcome) -> str:
@@ -100,7 +102,8 @@ class Bars(Drawn):
         for place, (label, estimate) in zip(places, rows, strict=True):
             _draw_estimate(axes, place, estimate)
             if label in published:
-                _draw_published(axes, place, published[label])
+                whose = "lecture" if outcome.study.lecture else "published"
+                _draw_published(axes, place, published[label], whose)
         axes.set_yticks(places, [letters(name) for name in names], color=INK, fontsize=LABEL_POINTS)
         axes.set_ylim(len(rows) - 0.5, -1 if self.baseline is not None else -0.7)
         axes.margins(x=0.06)
@@ -129,10 +132,10 @@ def _draw_estimate(axes: Any, place: float, estimate: Estimate) -> None:
     )
 
 
-def _draw_published(axes: Any, place: float, at: float) -> None:
+def _draw_published(axes: Any, place: float, at: float, whose: str) -> None:
     axes.plot([at, at], [place - 0.3, place + 0.3], color=colour(1), linewidth=2)
     axes.annotate(
-        f"lecture {as_written(at)}",
+        f"{whose} {as_written(at)}",
         (at, place - 0.3),
         xytext=(0, 1),
         textcoords="offset points",
