@@ -115,7 +115,7 @@ def test_seeds_without_a_number_leave_verdicts_open() -> None:
     ):
         spoilt = found({"bad": values, "good": good}, **fields)
         assert (spoilt.published()[0].verdict, spoilt.claims()[0].verdict) == (told, told)
-    whole.records["bad"][2].measured["m"] = {"diverged_at": 7}
+    whole.records["bad"][2] = Record("k", {}, 2, {"diverged": {"diverged_at": 7}}, 1.0)
     assert whole.published()[0].verdict == whole.claims()[0].verdict == "undecided: bad diverged with seed 2"
     assert [str(cell).endswith(" (2 of 3)") for cell in arm_row(whole, "bad", ["x", "y"])] == [
         False,
