@@ -383,6 +383,24 @@ def test_compare_existing_tokenizers_alone_or_beside_trained_ones(sayings: Path,
     assert [row["kind"] for row in rows] == ["char", "bpe", "byte"]
 
 
+def test_compare_trains_the_kinds_that_are_named_beside_existing_tokenizers(sayings: Path):
+    for kinds in ("bpe,wordpiece,unigram", "unigram,char"):
+        arguments = (
+            "compare",
+            sayings,
+            "--tokenizer",
+            "byte",
+            "--kinds",
+            kinds,
+            "--vocab-size",
+            "293",
+            "--json",
+        )
+        compared = json.loads(succeed(*arguments).stdout)
+        assert [row["kind"] for row in compared["tokenizers"]] == [*kinds.split(","), "byte"]
+        assert compared["trained_on"] == f"the first 90% of {sayings}"
+
+
 def test_compare_in_lower_case(sayings: Path):
     rows = json.loads(succeed("compare", sayings, "--lowercase", "--vocab-size", "293", "--json").stdout)[
         "tokenizers"
@@ -415,6 +433,18 @@ def test_compare_prints_a_table_and_an_example_cut_by_each(sayings: Path, column
         ),
         (["corpus.txt", "--vocab-size", "1000,many"], "--vocab-size takes whole numbers"),
         (["corpus.txt", "--vocab-size", "300,0"], "vocab_size=0 is too small"),
+        (
+            ["corpus.txt", "--vocab-size", "300", "--kinds", "char,byte"],
+            "--vocab-size: no tokenizer of a chosen",
+        ),
+        (
+            ["corpus.txt", "--vocab-size", "300", "--tokenizer", "byte"],
+            "or add bpe, wordpiece or unigram to --kinds",
+        ),
+        (
+            ["corpus.txt", "--kinds", ""],
+            "--kinds takes a list of char, byte, bpe, wordpiece, unigram; got ''",
+        ),
         (["corpus.txt", "--tokenizer", "nothing"], "--tokenizer nothing: neither a file"),
         (["corpus.txt", "--tokenizer", "char"], "use --kinds char"),
         (["corpus.txt", "--tokenizer", "corpus.txt"], "corpus.txt: not JSON"),

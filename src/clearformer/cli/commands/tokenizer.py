@@ -26,6 +26,7 @@ MAX_ROWS = 500  # the most rows of a printed table; --json prints all
 WIDEST = 1_000_000  # columns of output that goes to a file or to another program
 NAMED = ("char", "byte", "gpt2")
 DEFAULT_KINDS = "bpe,wordpiece,unigram"
+DEFAULT_SIZES = "4000"
 HELD_OUT = 0.1  # the share held out of every text, taken from its end
 EXAMPLE_WORDS = (5, 25)
 EXAMPLES_TRIED = 100
@@ -46,6 +47,10 @@ class TrainedKind(StrEnum):
     BPE = "bpe"
     WORDPIECE = "wordpiece"
     UNIGRAM = "unigram"
+
+
+OF_FIXED_SIZE: dict[TrainedKind, dict[str, Any]] = {TrainedKind.CHAR: {"unk": True}, TrainedKind.BYTE: {}}
+"""The options with which `compare` trains the kinds whose vocabulary size follows from the text, or is fixed."""
 
 
 class Family(StrEnum):
@@ -178,11 +183,21 @@ def compare(
         typer.Argument(metavar="FILE", help="Texts: files or folders, combined."),
     ],
     kinds: Annotated[
-        str, typer.Option(metavar="KIND,...", help="Kinds to train: char, byte, bpe, wordpiece, unigram.")
-    ] = DEFAULT_KINDS,
+        str | None,
+        typer.Option(
+            metavar="KIND,...",
+            help="Kinds to train: char, byte, bpe, wordpiece, unigram.",
+            show_default=f"{DEFAULT_KINDS}, or none with --tokenizer",
+        ),
+    ] = None,
     vocab_size: Annotated[
-        str, typer.Option(metavar="N,...", help="Vocabulary sizes of bpe, wordpiece and unigram.")
-    ] = "4000",
+        str | None,
+        typer.Option(
+            metavar="N,...",
+            help="Vocabulary sizes of bpe, wordpiece and unigram.",
+            show_default=DEFAULT_SIZES,
+        ),
+    ] = None,
     lowercase: Annotated[
         bool, typer.Option("--lowercase", help="Train and compare on lower-case text.")
     ] = False,
@@ -207,8 +222,10 @@ def compare(
     check_not_empty("FILE", paths)
     check_not_empty("--held-out", [held_out])
     made = {name: _find_tokenizer(name) for name in tokenizer or []}
-    chosen = [] if tokenizer and kinds == DEFAULT_KINDS else _kinds(kinds)
-    sizes = _sizes(vocab_size)
+    if kinds is None and not tokenizer:
+        kinds = DEFAULT_KINDS
+    chosen = [] if kinds is None else _kinds(kinds)
+    sizes = _sizes(vocab_size, chosen)
     parts = _Parts(paths, held_out)
     tokenizers = list(_trained(chosen, sizes, lowercase, parts)) + list(made.items())
     example = _example(parts.measured_lines())
@@ -299,7 +316,13 @@ def _kinds(names: str) -> list[TrainedKind]:
     return [TrainedKind(kind) for kind in dict.fromkeys(kinds)]
 
 
-def _sizes(numbers: str) -> list[int]:
+def _sizes(numbers: str | None, kinds: list[TrainedKind]) -> list[int]:
+    if numbers is not None and all(kind in OF_FIXED_SIZE for kind in kinds):
+        raise UserError(
+            "--vocab-size: no tokenizer of a chosen size is trained; omit it, or add bpe, wordpiece or unigram to "
+            "--kinds"
+        )
+    numbers = DEFAULT_SIZES if numbers is None else numbers
     try:
         return [int(number) for number in dict.fromkeys(numbers.split(","))]
     except ValueError:
@@ -312,7 +335,7 @@ def _trained(
     kinds: list[TrainedKind], sizes: list[int], lowercase: bool, parts: _Parts
 ) -> Iterator[tuple[str, "Tokenizer"]]:
     for kind in kinds:
-        fixed = {TrainedKind.CHAR: {"unk": True}, TrainedKind.BYTE: {}}.get(kind)
+        fixed = OF_FIXED_SIZE.get(kind)
         settings = (
             [{"vocab_size": size, "lowercase": lowercase} for size in sizes] if fixed is None else [fixed]
         )
