@@ -408,6 +408,30 @@ def test_compare_in_lower_case(sayings: Path):
     assert [row["lossless"] for row in rows] == [False] * 3
 
 
+def test_compare_gives_every_tokenizer_the_lower_case_text(sayings: Path, tmp_path: Path):
+    sayings.write_text(SAYINGS.title())
+    held = tmp_path / "held.txt"
+    held.write_text("The İbis\n", encoding="utf-8")
+    arguments = (
+        "compare",
+        sayings,
+        "--held-out",
+        held,
+        "--tokenizer",
+        "byte",
+        "--kinds",
+        "char,bpe",
+        "--lowercase",
+    )
+    compared = json.loads(succeed(*arguments, "--vocab-size", "277", "--json").stdout)
+    assert compared["example"] == "the i\u0307bis"
+    assert {row["n_bytes"] for row in compared["tokenizers"]} == {len(compared["example"].encode())}
+    char = compared["tokenizers"][0]
+    assert char["vocab_size"] == len(set(SAYINGS.lower())) + 1
+    assert compared["measured_on"] == f"{held} in lower case"
+    assert compared["trained_on"] == f"{sayings} in lower case"
+
+
 @pytest.mark.parametrize("columns", [60, 100])
 def test_compare_prints_a_table_and_an_example_cut_by_each(sayings: Path, columns: int):
     out = succeed(

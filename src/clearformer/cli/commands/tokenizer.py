@@ -226,7 +226,7 @@ def compare(
         kinds = DEFAULT_KINDS
     chosen = [] if kinds is None else _kinds(kinds)
     sizes = _sizes(vocab_size, chosen)
-    parts = _Parts(paths, held_out)
+    parts = _Parts(paths, held_out, lowercase)
     tokenizers = list(_trained(chosen, sizes, lowercase, parts)) + list(made.items())
     example = _example(parts.measured_lines())
     compared = [_compared(name, each, parts, example) for name, each in tokenizers]
@@ -271,12 +271,13 @@ def _read_texts(paths: list[str]) -> Iterator[str]:
 class _Parts:
     """The text to train on and the text to measure on, read from the files at every call."""
 
-    def __init__(self, paths: list[str], held_out: str | None) -> None:
-        self._paths, self._held_out = paths, held_out
+    def __init__(self, paths: list[str], held_out: str | None, lowercase: bool) -> None:
+        self._paths, self._held_out, self._lowercase = paths, held_out, lowercase
         names = ", ".join(map(str, paths))
+        case = " in lower case" if lowercase else ""
         share = "" if held_out is not None else f"the first {1 - HELD_OUT:.0%} of "
-        self.trained_on = share + names
-        self.measured_on = held_out if held_out is not None else f"the last {HELD_OUT:.0%} of {names}"
+        self.trained_on = f"{share}{names}{case}"
+        self.measured_on = (held_out or f"the last {HELD_OUT:.0%} of {names}") + case
         self._lengths = (
             {} if held_out is not None else {path: sum(map(len, _read_texts([path]))) for path in paths}
         )
@@ -286,14 +287,15 @@ class _Parts:
             )
 
     def training_texts(self) -> Iterator[str]:
-        if self._held_out is not None:
-            return _read_texts(self._paths)
-        return self._split("train")
+        return self._cased(self._split("train") if self._held_out is None else _read_texts(self._paths))
 
     def measured_lines(self) -> Iterator[str]:
         """Yield lines without their line ends; a long text is read in pieces, which may cut a line in two."""
-        texts = _read_texts([self._held_out]) if self._held_out is not None else self._split("val")
-        return (line.removesuffix("\r") for text in texts for line in text.split("\n"))
+        texts = self._split("val") if self._held_out is None else _read_texts([self._held_out])
+        return (line.removesuffix("\r") for text in self._cased(texts) for line in text.split("\n"))
+
+    def _cased(self, texts: Iterator[str]) -> Iterator[str]:
+        return (text.lower() if self._lowercase else text for text in texts)
 
     def _split(self, name: str) -> Iterator[str]:
         from clearformer.data import TextData, open_source
