@@ -477,6 +477,7 @@ def test_compare_prints_a_table_and_an_example_cut_by_each(sayings: Path, column
             ["corpus.txt", "--held-out", "missing.txt", "--kinds", "byte"],
             "missing.txt: there is no such file",
         ),
+        (["missing.txt", "--held-out", "corpus.txt", "--tokenizer", "byte"], "missing.txt: there is no such"),
     ],
 )
 def test_compare_refuses_in_one_line(
@@ -486,6 +487,24 @@ def test_compare_refuses_in_one_line(
     (corpus.parent / "short.txt").write_text("short")
     (corpus.parent / "blank.txt").write_text("\n \n")
     assert message in refusal("compare", *arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--vocab-size", "300,0"],
+        ["--held-out", "blank.txt"],
+        ["--held-out", "missing.txt"],
+        ["--held-out", "binary.txt"],
+    ],
+)
+def test_compare_finds_what_is_wrong_before_it_trains(sayings: Path, tmp_path: Path, arguments: list[str]):
+    (tmp_path / "blank.txt").write_text("\n \n")
+    (tmp_path / "binary.txt").write_bytes(bytes(range(256)))
+    arguments = [str(tmp_path / each) if each.endswith(".txt") else each for each in arguments]
+    result = run("compare", sayings, "--kinds", "bpe", *arguments)
+    assert isinstance(result.exception, ClearformerError)
+    assert "training" not in result.stderr
 
 
 def test_help_names_all_commands():

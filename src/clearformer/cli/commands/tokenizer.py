@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
     from rich.console import Console
     from rich.table import Table
 
+    from clearformer.data.text.source import Source
     from clearformer.text import BPETokenizer, Tokenizer
 
 MAX_ROWS = 500  # the most rows of a printed table; --json prints all
@@ -134,7 +135,8 @@ def train(
         raise UserError(f"--kind {kind} is trained on text: name at least one text file")
     if paths and not spec.needs_corpus:
         typer.echo(f"--kind {kind} needs no training: the files are not read", err=True)
-    tokenizer = spec.train(_read_texts(paths or []), specials_of(family))
+    sources = [_source(path) for path in paths or []] if spec.needs_corpus else []
+    tokenizer = spec.train(_texts(sources), specials_of(family))
     tokenizer.save(out)
     typer.echo(f"{out}: {_description(tokenizer)}", err=True)
     if "vocab_size" in type(spec).model_fields and tokenizer.vocab_size < spec.vocab_size:
@@ -225,10 +227,10 @@ def compare(
     if kinds is None and not tokenizer:
         kinds = DEFAULT_KINDS
     chosen = [] if kinds is None else _kinds(kinds)
-    sizes = _sizes(vocab_size, chosen)
+    specs = list(_specs(chosen, _sizes(vocab_size, chosen), lowercase))
     parts = _Parts(paths, held_out, lowercase)
-    tokenizers = list(_trained(chosen, sizes, lowercase, parts)) + list(made.items())
-    example = _example(parts.measured_lines())
+    example = _example(parts)
+    tokenizers = [(kind.value, _trained(kind, spec, parts)) for kind, spec in specs] + list(made.items())
     compared = [_compared(name, each, parts, example) for name, each in tokenizers]
     if as_json:
         trained_on = parts.trained_on if chosen else None
@@ -258,12 +260,16 @@ def _spec(kind: TrainedKind, options: dict[str, Any]) -> Any:
     return resolve(specs[kind], options)
 
 
-def _read_texts(paths: list[str]) -> Iterator[str]:
+def _source(path: str) -> "Source":
     from clearformer.config import resolve
     from clearformer.data import TextData, open_source
+
+    return open_source(resolve(TextData, {"path": path}))
+
+
+def _texts(sources: "Iterable[Source]") -> Iterator[str]:
     from clearformer.data.text.splitting import split_into_pieces
 
-    sources = [open_source(resolve(TextData, {"path": path})) for path in paths]
     for source in sources:
         yield from (piece.text for piece in split_into_pieces(source.documents(), {"all": sys.maxsize}))
 
@@ -272,38 +278,41 @@ class _Parts:
     """The text to train on and the text to measure on, read from the files at every call."""
 
     def __init__(self, paths: list[str], held_out: str | None, lowercase: bool) -> None:
-        self._paths, self._held_out, self._lowercase = paths, held_out, lowercase
+        self._sources = [_source(path) for path in paths]
+        self._held_out = None if held_out is None else _source(held_out)
+        self._lowercase = lowercase
         names = ", ".join(map(str, paths))
         case = " in lower case" if lowercase else ""
         share = "" if held_out is not None else f"the first {1 - HELD_OUT:.0%} of "
         self.trained_on = f"{share}{names}{case}"
         self.measured_on = (held_out or f"the last {HELD_OUT:.0%} of {names}") + case
         self._lengths = (
-            {} if held_out is not None else {path: sum(map(len, _read_texts([path]))) for path in paths}
+            [sum(map(len, _texts([source]))) for source in self._sources] if held_out is None else []
         )
-        if too_short := [path for path, n_chars in self._lengths.items() if n_chars < 1 / HELD_OUT]:
-            raise DataError(
-                f"{too_short[0]}: too short to hold out a part of it; use a longer text, or --held-out"
-            )
+        for path, n_chars in zip(paths, self._lengths, strict=False):
+            if n_chars < 1 / HELD_OUT:
+                raise DataError(
+                    f"{path}: too short to hold out a part of it; use a longer text, or --held-out"
+                )
 
     def training_texts(self) -> Iterator[str]:
-        return self._cased(self._split("train") if self._held_out is None else _read_texts(self._paths))
+        return self._cased(self._split("train") if self._held_out is None else _texts(self._sources))
 
     def measured_lines(self) -> Iterator[str]:
         """Yield lines without their line ends; a long text is read in pieces, which may cut a line in two."""
-        texts = self._split("val") if self._held_out is None else _read_texts([self._held_out])
+        texts = self._split("val") if self._held_out is None else _texts([self._held_out])
         return (line.removesuffix("\r") for text in self._cased(texts) for line in text.split("\n"))
 
     def _cased(self, texts: Iterator[str]) -> Iterator[str]:
         return (text.lower() if self._lowercase else text for text in texts)
 
     def _split(self, name: str) -> Iterator[str]:
-        from clearformer.data import TextData, open_source
+        from clearformer.data import TextData
         from clearformer.data.text.splitting import split_into_pieces, split_stops
 
-        for path, n_chars in self._lengths.items():
-            config = TextData(path=path, val_fraction=HELD_OUT)
-            pieces = split_into_pieces(open_source(config).documents(), split_stops(n_chars, config))
+        fractions = TextData(val_fraction=HELD_OUT)
+        for source, n_chars in zip(self._sources, self._lengths, strict=True):
+            pieces = split_into_pieces(source.documents(), split_stops(n_chars, fractions))
             yield from (piece.text for piece in pieces if piece.split == name)
 
 
@@ -333,42 +342,39 @@ def _sizes(numbers: str | None, kinds: list[TrainedKind]) -> list[int]:
         ) from None
 
 
-def _trained(
-    kinds: list[TrainedKind], sizes: list[int], lowercase: bool, parts: _Parts
-) -> Iterator[tuple[str, "Tokenizer"]]:
+def _specs(kinds: list[TrainedKind], sizes: list[int], lowercase: bool) -> Iterator[tuple[TrainedKind, Any]]:
     for kind in kinds:
         fixed = OF_FIXED_SIZE.get(kind)
         settings = (
             [{"vocab_size": size, "lowercase": lowercase} for size in sizes] if fixed is None else [fixed]
         )
         for options in settings:
-            spec = _spec(kind, options)
-            typer.echo(f"training {kind.value} {options.get('vocab_size', '')}".rstrip(), err=True)
-            yield kind.value, spec.train(parts.training_texts())
+            yield kind, _spec(kind, options)
 
 
-def _example(lines: Iterator[str]) -> str:
+def _trained(kind: TrainedKind, spec: Any, parts: _Parts) -> "Tokenizer":
+    typer.echo(f"training {kind.value} {getattr(spec, 'vocab_size', '')}".rstrip(), err=True)
+    return spec.train(parts.training_texts())
+
+
+def _example(parts: _Parts) -> str:
     """Return the first line of a suitable length among the first non-blank ones, or else the start of the first."""
-    first = ""
-    for line in islice((line for line in lines if line.strip()), EXAMPLES_TRIED):
-        first = first or line
-        if EXAMPLE_WORDS[0] <= len(line.split()) <= EXAMPLE_WORDS[1]:
-            return line
-    return " ".join(first.split(" ")[: EXAMPLE_WORDS[1]])
+    lines = list(islice((line for line in parts.measured_lines() if line.strip()), EXAMPLES_TRIED))
+    if not lines:
+        raise DataError(f"{parts.measured_on}: no text to measure on; use a longer text, or --held-out")
+    fitting = (line for line in lines if EXAMPLE_WORDS[0] <= len(line.split()) <= EXAMPLE_WORDS[1])
+    return next(fitting, " ".join(lines[0].split(" ")[: EXAMPLE_WORDS[1]]))
 
 
 def _compared(name: str, tokenizer: "Tokenizer", parts: _Parts, example: str) -> dict[str, Any]:
     from clearformer.text import cut_of
 
-    cut = cut_of(tokenizer, parts.measured_lines())
-    if not cut.n_lines:
-        raise DataError(f"{parts.measured_on}: no text to measure on; use a longer text, or --held-out")
     return {
         "name": name,
         "kind": tokenizer.kind,
         "vocab_size": tokenizer.vocab_size,
         "lossless": tokenizer.lossless,
-        **cut.to_json(),
+        **cut_of(tokenizer, parts.measured_lines()).to_json(),
         "example": [tokenizer.token_label(token) for token in tokenizer.encode(example).tolist()],
     }
 
