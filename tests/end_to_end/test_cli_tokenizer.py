@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from clearformer.cli import main
 from clearformer.cli.commands.tokenizer import app
 from clearformer.errors import ClearformerError
 from clearformer.text import load_tokenizer
@@ -125,6 +127,18 @@ def test_train_reads_every_file_and_keeps_line_ends(tmp_path: Path):
     paths = [tmp_path / name for name in ("a.txt", "b.txt", "folder")]
     succeed("train", *paths, "--kind", "char", "--out", tmp_path / "t.json")
     assert load_tokenizer(tmp_path / "t.json").spellings == ("\n", "\r", "a", "b", "c")
+
+
+def test_the_next_command_can_be_pasted(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/clearformer/__main__.py"])
+    out = tmp_path / "my tok.json"
+    following = succeed("train", corpus, "--out", out).stderr.splitlines()[-1].partition("next: ")[2]
+    python, option, program, *words = shlex.split(following)
+    assert [python, option, program] == ["python", "-m", "clearformer"]
+    assert main(words) == 0
+    assert "bpe tokenizer" in capsys.readouterr().out
 
 
 def test_byte_needs_no_file(tmp_path: Path):

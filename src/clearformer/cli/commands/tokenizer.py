@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearformer.cli import standard_input
+from clearformer.cli.commands_to_type import to_type
 from clearformer.cli.options import AsJson, check_not_empty, check_utf8
 from clearformer.errors import DataError, UserError, count, did_you_mean, shortened
 from clearformer.files import runs_folder, user_path
@@ -144,7 +146,8 @@ def train(
             f"fewer tokens than the {spec.vocab_size:,} requested: the text repeats nothing else that could be a token",
             err=True,
         )
-    typer.echo(f'next: clearformer tokenizer show "some text" --tokenizer {out}', err=True)
+    shown = shlex.join(["tokenizer", "show", "some text", "--tokenizer", str(out)])
+    typer.echo(f"next: {to_type(shown)}", err=True)
 
 
 @app.command()
