@@ -123,6 +123,25 @@ def test_what_does_not_go_together(refuses: Says, four_runs: Path) -> None:
     assert "--changed-data: " in refuses("eval", "text", "--data", text, "--changed-data")
 
 
+def test_other_data_are_blamed_in_words_of_the_command(refuses: Says, tmp_path: Path) -> None:
+    file = tmp_path / "other.jsonl"
+    file.write_text('{"body": "a cat", "pet": "cat"}\n')
+    assert "no field 'text'; it has 'body', 'pet' (name the field as in the run's own data)" in refuses(
+        "eval", "text", "--data", str(file)
+    )
+    line = refuses("eval", "pets", "--data", str(file))
+    assert "no field 'text'; it has 'body', 'pet' (name the fields as in the run's own data)" in line
+    table = tmp_path / "other.tsv"
+    table.write_text("body\tpet\n")
+    assert "(name the fields as in the run's own data; a first line text,label names" in refuses(
+        "eval", "pets", "--data", str(table)
+    )
+    for run, names in (("text", ["a.txt"]), ("pets", ["a.tsv"]), ("pairs", ["a.en", "a.fr"])):
+        absent = [str(tmp_path / name) for name in names]
+        line = refuses("eval", run, *(word for name in absent for word in ("--data", name)))
+        assert line.startswith(f"clearformer: --data {absent[0]}: there is no such file")
+
+
 # --- data that have changed since the run was trained -----------------------------------------------------
 
 FILES = {"text": "text.txt", "pairs": "pairs.tsv", "gaps": "text.txt", "pets": "pets.tsv"}

@@ -521,6 +521,32 @@ def test_compare_finds_what_is_wrong_before_it_trains(sayings: Path, tmp_path: P
     assert "training" not in result.stderr
 
 
+def test_the_field_of_jsonl_is_an_option(tmp_path: Path):
+    texts = [f"{animal} walks here" for animal in ("hen", "owl")]
+    file, held = tmp_path / "body.jsonl", tmp_path / "held.jsonl"
+    file.write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+    held.write_text(json.dumps({"body": "a zebu"}))
+    succeed("train", file, "--field", "body", "--kind", "char", "--out", tmp_path / "t.json")
+    assert load_tokenizer(tmp_path / "t.json").spellings == tuple(sorted(set("".join(texts))))
+    arguments = ("compare", file, "--kinds", "char", "--json")
+    compared = json.loads(succeed(*arguments, "--field", "body", "--held-out", held).stdout)
+    assert compared["example"] == "a zebu"
+    for arguments in (("train", file, "--out", tmp_path / "other.json"), ("compare", file)):
+        assert refusal(*arguments) == (
+            f"{file}, line 1: no field 'text'; it has 'body' (choose the text field with --field NAME)"
+        )
+        assert refusal(*arguments, "--field", "").startswith("--field: the name is empty")
+
+
+def test_a_file_is_named_as_it_is_typed(tmp_path: Path):
+    (tmp_path / "empty.txt").touch()
+    for command in ("train", "compare"):
+        assert (
+            refusal(command, tmp_path / "a.txt") == f"{tmp_path / 'a.txt'}: there is no such file or folder"
+        )
+        assert refusal(command, tmp_path / "empty.txt").startswith(f"{tmp_path / 'empty.txt'} is empty: ")
+
+
 def test_help_names_all_commands():
     out = succeed("--help").stdout
     for command in ("train", "show", "compare"):

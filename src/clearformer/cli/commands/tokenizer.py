@@ -14,7 +14,7 @@ import typer
 
 from clearformer.cli import standard_input
 from clearformer.cli.commands_to_type import to_type
-from clearformer.cli.options import AsJson, check_not_empty, check_utf8
+from clearformer.cli.options import AsJson, check_not_empty, check_utf8, worded_for
 from clearformer.errors import DataError, UserError, count, did_you_mean, shortened
 from clearformer.files import runs_folder, user_path
 
@@ -33,6 +33,7 @@ DEFAULT_SIZES = "4000"
 HELD_OUT = 0.1  # the share held out of every text, taken from its end
 EXAMPLE_WORDS = (5, 25)
 EXAMPLES_TRIED = 100
+OPTIONS_OF_SETTINGS = {"data.path=": "", "data.field=": "--field "}
 UNITS = (("chars", "character"), ("bytes", "byte"), ("tokens", "token"))
 
 app = typer.Typer(
@@ -71,7 +72,11 @@ class Normalization(StrEnum):
     NFKC = "nfkc"
 
 
+Field = Annotated[str, typer.Option(metavar="NAME", help="Field of JSONL files that holds the text.")]
+
+
 @app.command()
+@worded_for(OPTIONS_OF_SETTINGS)
 def train(
     paths: Annotated[
         list[str] | None,
@@ -81,6 +86,7 @@ def train(
             "a translation do.",
         ),
     ] = None,
+    field: Field = "text",
     kind: Annotated[
         TrainedKind,
         typer.Option(
@@ -126,6 +132,7 @@ def train(
     from clearformer.text import specials_of
 
     check_not_empty("PATH", paths or [])
+    check_not_empty("--field", [field])
     if out.exists() and not force:
         raise UserError(f"{out} exists: choose another --out, or add --force to replace it")
     specials = {"bos": bos, "eos": eos, "unk": unk}
@@ -137,7 +144,7 @@ def train(
         raise UserError(f"--kind {kind} is trained on text: name at least one text file")
     if paths and not spec.needs_corpus:
         typer.echo(f"--kind {kind} needs no training: the files are not read", err=True)
-    sources = [_source(path) for path in paths or []] if spec.needs_corpus else []
+    sources = [_source(path, field) for path in paths or []] if spec.needs_corpus else []
     tokenizer = spec.train(_texts(sources), specials_of(family))
     tokenizer.save(out)
     typer.echo(f"{out}: {_description(tokenizer)}", err=True)
@@ -182,11 +189,13 @@ def show(
 
 
 @app.command()
+@worded_for(OPTIONS_OF_SETTINGS)
 def compare(
     paths: Annotated[
         list[str],
         typer.Argument(metavar="FILE", help="Texts: files or folders, combined."),
     ],
+    field: Field = "text",
     kinds: Annotated[
         str | None,
         typer.Option(
@@ -226,12 +235,13 @@ def compare(
     """Compare how many tokens tokenizers need for a held-out text."""
     check_not_empty("FILE", paths)
     check_not_empty("--held-out", [held_out])
+    check_not_empty("--field", [field])
     made = {name: _find_tokenizer(name) for name in tokenizer or []}
     if kinds is None and not tokenizer:
         kinds = DEFAULT_KINDS
     chosen = [] if kinds is None else _kinds(kinds)
     specs = list(_specs(chosen, _sizes(vocab_size, chosen), lowercase))
-    parts = _Parts(paths, held_out, lowercase)
+    parts = _Parts(paths, held_out, field, lowercase)
     example = _example(parts)
     tokenizers = [(kind.value, _trained(kind, spec, parts)) for kind, spec in specs] + list(made.items())
     compared = [_compared(name, each, parts, example) for name, each in tokenizers]
@@ -263,11 +273,11 @@ def _spec(kind: TrainedKind, options: dict[str, Any]) -> Any:
     return resolve(specs[kind], options)
 
 
-def _source(path: str) -> "Source":
+def _source(path: str, field: str) -> "Source":
     from clearformer.config import resolve
     from clearformer.data import TextData, open_source
 
-    return open_source(resolve(TextData, {"path": path}))
+    return open_source(resolve(TextData, {"path": path, "field": field}))
 
 
 def _texts(sources: "Iterable[Source]") -> Iterator[str]:
@@ -280,9 +290,9 @@ def _texts(sources: "Iterable[Source]") -> Iterator[str]:
 class _Parts:
     """The text to train on and the text to measure on, read from the files at every call."""
 
-    def __init__(self, paths: list[str], held_out: str | None, lowercase: bool) -> None:
-        self._sources = [_source(path) for path in paths]
-        self._held_out = None if held_out is None else _source(held_out)
+    def __init__(self, paths: list[str], held_out: str | None, field: str, lowercase: bool) -> None:
+        self._sources = [_source(path, field) for path in paths]
+        self._held_out = None if held_out is None else _source(held_out, field)
         self._lowercase = lowercase
         names = ", ".join(map(str, paths))
         case = " in lower case" if lowercase else ""
