@@ -133,7 +133,7 @@ def command(
 
 def words_about(files: Sequence[str]) -> dict[str, str]:
     """Return the words for `worded_for` in errors about other data; the run's own keep their settings."""
-    places = [whole_path(file) for file in files if file]
+    places = [whole_path(file) for file in files if file and "\0" not in file]  # others are refused
     settings = {
         f"data.{key}={place}": f"--data {place}" for key in ("path", "source", "target") for place in places
     }
