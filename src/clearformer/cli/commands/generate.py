@@ -38,13 +38,13 @@ def command(
     context: typer.Context,
     run: RunName,
     prompt: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="TEXT",
             help="Text to continue; - reads standard input. In bash, $'a\\nb' contains a newline.",
-            show_default="a newline",
+            show_default="a newline, if the tokenizer has one",
         ),
-    ] = "\n",
+    ] = None,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, metavar="N", help="Maximum number of tokens to add.")
     ] = 400,
@@ -115,12 +115,15 @@ def command(
         check_no_sampling_settings(context)
     if prompt == "-":
         prompt = standard_input.read_text()
-    for option, texts in (("--prompt", [prompt]), ("--stop", stop or [])):
+    for option, texts in (("--prompt", [prompt or ""]), ("--stop", stop or [])):
         for text in texts:
             check_utf8(option, text)
     trained = open_run(run, checkpoint, device)
     require_decoder(trained.model)
-    check_known_characters(trained, prompt)
+    if prompt is None:
+        prompt = default_prompt(trained)
+    else:
+        check_known_characters(trained, prompt)
     settings = {
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
@@ -148,6 +151,15 @@ def command(
             about = {"seed": seed}
     warn_of_truncation(results[0])
     typer.echo(as_object(results, about) if as_json else as_text(results))
+
+
+def default_prompt(run: "Run") -> str:
+    """Return a newline, or for a tokeniser that lacks it an empty text, which begins with <bos>."""
+    try:
+        run.tokenizer.encode("\n")
+    except TokenizerError:
+        return ""
+    return "\n"
 
 
 def check_known_characters(run: "Run", prompt: str) -> None:
