@@ -500,3 +500,14 @@ def test_what_does_not_go_together_names_the_way_out(
     fails_to_begin: Fails, arguments: str, named: str
 ) -> None:
     assert named in fails_to_begin(*arguments.split())
+
+
+def test_int8_of_a_run_whose_data_changed_advises_what_generate_can_do(
+    text: Path, trained: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained("a")
+    text.write_text(TEXT[:-100])
+    assert main(["generate", "a", "--max-new-tokens", "3", "--int8"]) == 0
+    told = capsys.readouterr().err
+    assert "int8 weights: loss not measured: " in told
+    assert told.endswith(", so held-out text may be training text: restore the data to measure it\n")

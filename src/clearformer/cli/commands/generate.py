@@ -18,6 +18,7 @@ from clearformer.cli.options import (
     named_as_options,
     open_run,
     was_given,
+    worded_for,
 )
 from clearformer.errors import ClearformerError, TokenizerError, UserError, count, shortened
 
@@ -31,6 +32,12 @@ FOR_SAMPLES = (
     *("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop"),
     *("compiled", "lookup", "int8"),
 )
+
+WAYS_OUT_OF_EVAL = (
+    ", evaluate on other data (data=FILE, on the command line --data FILE), or accept the change "
+    "(allow_changed=True, --changed-data)"
+)
+"""What an error about changed data advises that `generate` cannot do."""
 
 
 @app.command("generate")
@@ -186,7 +193,8 @@ def check_known_characters(run: "Run", prompt: str) -> None:
 def tell_int8_losses(run: "Run") -> None:
     """Report on standard error the memory that int8 weights save and the loss they cost, or why that is unknown."""
     try:
-        typer.echo(f"int8 weights: {run.int8_losses().in_words()}", err=True)
+        with worded_for({WAYS_OUT_OF_EVAL: " to measure it"}):
+            typer.echo(f"int8 weights: {run.int8_losses().in_words()}", err=True)
     except ClearformerError as error:
         typer.echo(f"int8 weights: loss not measured: {error}", err=True)
 
