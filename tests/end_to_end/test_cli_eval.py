@@ -225,7 +225,9 @@ def test_a_split_that_is_too_small_to_measure_is_one_line(
     (changed / "text.txt").write_text("a lazy dog")
     assert f"{changed / 'text.txt'}: the val split has 1 token" in refuses("eval", "text", "--changed-data")
     (tmp_path / "a.txt").write_text("a")
-    assert "a.txt: the train split has 1 token" in refuses("eval", "text", "--data", str(tmp_path / "a.txt"))
+    assert "a.txt: the text has 1 token (1 character) but needs 2" in refuses(
+        "eval", "text", "--data", str(tmp_path / "a.txt")
+    )
 
 
 def test_a_name_that_is_none_is_one_line(refuses: Says) -> None:
