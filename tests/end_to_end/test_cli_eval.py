@@ -14,6 +14,7 @@ import pytest
 from clearformer.cli import main
 from clearformer.decoding import translate
 from clearformer.evaluation.classes.baseline import tfidf_baseline
+from clearformer.evaluation.figures import SUFFIXES
 from clearformer.evaluation.translation import score_translations
 from clearformer.interop.importing import run_config
 from clearformer.model import ModelConfig, build
@@ -121,6 +122,10 @@ def test_what_does_not_go_together(refuses: Says, four_runs: Path) -> None:
     assert "--average: " in line
     assert "train.keep_last" in line
     assert "--changed-data: " in refuses("eval", "text", "--data", text, "--changed-data")
+
+
+def test_help_names_every_format_of_a_figure(says: Says) -> None:
+    assert all(suffix in says("eval", "--help") for suffix in SUFFIXES)
 
 
 def test_other_data_are_blamed_in_words_of_the_command(refuses: Says, tmp_path: Path) -> None:

@@ -82,7 +82,9 @@ def command(
     ] = None,
     figure: Annotated[
         Path | None,
-        typer.Option(metavar="F.png|F.svg", help="Classification: draw the confusion matrix to this file."),
+        typer.Option(
+            metavar="FILE", help="Classification: draw the confusion matrix to FILE.png, .svg or .pdf."
+        ),
     ] = None,
     unseen: Annotated[
         bool,

@@ -32,6 +32,7 @@ FOR_SAMPLES = (
     *("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop"),
     *("compiled", "lookup", "int8"),
 )
+FOR_CHANCE = ("top_k", "top_p", "min_p")
 
 WAYS_OUT_OF_EVAL = (
     ", evaluate on other data (data=FILE, on the command line --data FILE), or accept the change "
@@ -119,7 +120,9 @@ def command(
         from clearformer.decoding.text.samples import require_decoder
 
     if beams is not None:
-        check_no_sampling_settings(context)
+        check_without_effect(context, FOR_SAMPLES, "beam search does not sample", "--beams")
+    elif temperature == 0:
+        check_without_effect(context, FOR_CHANCE, "temperature 0 does not sample", "--temperature")
     if prompt == "-":
         prompt = standard_input.read_text()
     for option, texts in (("--prompt", [prompt or ""]), ("--stop", stop or [])):
@@ -199,12 +202,12 @@ def tell_int8_losses(run: "Run") -> None:
         typer.echo(f"int8 weights: loss not measured: {error}", err=True)
 
 
-def check_no_sampling_settings(context: typer.Context) -> None:
-    """Raise UserError if a sampling option is given together with --beams."""
-    for name in FOR_SAMPLES:
+def check_without_effect(context: typer.Context, names: Sequence[str], why: str, other: str) -> None:
+    """Raise UserError if an option is given that has no effect together with the option `other`."""
+    for name in names:
         if was_given(context, name):
             option = f"--{name.replace('_', '-')}"
-            raise UserError(f"{option}: beam search does not sample; omit {option} or --beams")
+            raise UserError(f"{option}: {why}; omit {option} or {other}")
 
 
 def show_as_made(run: "Run", prompt: str, settings: dict[str, Any]) -> None:
