@@ -1,5 +1,6 @@
 """Paths as users write them, JSON from others, and files and folders that appear complete or not at all."""
 
+import errno
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from clearformer.errors import DiskError, UserError, shown
 
 UNFINISHED = ".unfinished-"
 UNFINISHED_KEPT_SECONDS = 24 * 3600
+FULL = (errno.ENOSPC, errno.EDQUOT, None)  # None: an error of a library, which gives no number
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -63,7 +65,7 @@ def is_file(path: Path) -> bool:
 
 
 @contextmanager
-def disk_errors(place: Path, fix: str = "free some space, or choose another folder") -> Iterator[None]:
+def disk_errors(place: Path) -> Iterator[None]:
     """Turn an OSError in the `with` block into one line about `place`.
 
     Raises:
@@ -72,6 +74,7 @@ def disk_errors(place: Path, fix: str = "free some space, or choose another fold
     try:
         yield
     except OSError as error:
+        fix = "free some space, or choose another folder" if error.errno in FULL else "choose another place"
         raise DiskError(f"{place}: cannot be written: {error.strerror or error}; {fix}") from error
 
 

@@ -271,6 +271,25 @@ def test_a_new_line_that_is_none_is_told(
     assert r"$'fox\n'" in capsys.readouterr().err
 
 
+def test_without_a_prompt_a_text_begins_with_a_newline_if_there_is_one(
+    fails: Fails, text: Path, trained: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained("a")
+    printed = []
+    for prompt in ([], ["--prompt", "\n"]):
+        capsys.readouterr()
+        assert main(["generate", "a", *prompt, "--max-new-tokens", "3", "--json"]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    text.write_text("one line " * 40)
+    for name, more in (("b", []), ("c", ["tokenizer.bos=true"])):
+        assert main(train(text, "--run", name, "train.max_steps=1", *more)) == 0
+    assert "the prompt is empty, and this tokenizer has neither <bos> nor a newline" in fails("generate", "b")
+    capsys.readouterr()
+    assert main(["generate", "c", "--max-new-tokens", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["prompt"] == ""
+
+
 def test_a_run_that_cannot_be_read_hides_no_other(
     text: Path, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -481,3 +500,14 @@ def test_what_does_not_go_together_names_the_way_out(
     fails_to_begin: Fails, arguments: str, named: str
 ) -> None:
     assert named in fails_to_begin(*arguments.split())
+
+
+def test_int8_of_a_run_whose_data_changed_advises_what_generate_can_do(
+    text: Path, trained: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained("a")
+    text.write_text(TEXT[:-100])
+    assert main(["generate", "a", "--max-new-tokens", "3", "--int8"]) == 0
+    told = capsys.readouterr().err
+    assert "int8 weights: loss not measured: " in told
+    assert told.endswith(", so held-out text may be training text: restore the data to measure it\n")

@@ -14,6 +14,7 @@ import pytest
 from clearformer.cli import main
 from clearformer.decoding import translate
 from clearformer.evaluation.classes.baseline import tfidf_baseline
+from clearformer.evaluation.figures import SUFFIXES
 from clearformer.evaluation.translation import score_translations
 from clearformer.interop.importing import run_config
 from clearformer.model import ModelConfig, build
@@ -123,6 +124,29 @@ def test_what_does_not_go_together(refuses: Says, four_runs: Path) -> None:
     assert "--changed-data: " in refuses("eval", "text", "--data", text, "--changed-data")
 
 
+def test_help_names_every_format_of_a_figure(says: Says) -> None:
+    assert all(suffix in says("eval", "--help") for suffix in SUFFIXES)
+
+
+def test_other_data_are_blamed_in_words_of_the_command(refuses: Says, tmp_path: Path) -> None:
+    file = tmp_path / "other.jsonl"
+    file.write_text('{"body": "a cat", "pet": "cat"}\n')
+    assert "no field 'text'; it has 'body', 'pet' (name the field as in the run's own data)" in refuses(
+        "eval", "text", "--data", str(file)
+    )
+    line = refuses("eval", "pets", "--data", str(file))
+    assert "no field 'text'; it has 'body', 'pet' (name the fields as in the run's own data)" in line
+    table = tmp_path / "other.tsv"
+    table.write_text("body\tpet\n")
+    assert "(name the fields as in the run's own data; a first line text,label names" in refuses(
+        "eval", "pets", "--data", str(table)
+    )
+    for run, names in (("text", ["a.txt"]), ("pets", ["a.tsv"]), ("pairs", ["a.en", "a.fr"])):
+        absent = [str(tmp_path / name) for name in names]
+        line = refuses("eval", run, *(word for name in absent for word in ("--data", name)))
+        assert line.startswith(f"clearformer: --data {absent[0]}: there is no such file")
+
+
 # --- data that have changed since the run was trained -----------------------------------------------------
 
 FILES = {"text": "text.txt", "pairs": "pairs.tsv", "gaps": "text.txt", "pets": "pets.tsv"}
@@ -206,7 +230,9 @@ def test_a_split_that_is_too_small_to_measure_is_one_line(
     (changed / "text.txt").write_text("a lazy dog")
     assert f"{changed / 'text.txt'}: the val split has 1 token" in refuses("eval", "text", "--changed-data")
     (tmp_path / "a.txt").write_text("a")
-    assert "a.txt: the train split has 1 token" in refuses("eval", "text", "--data", str(tmp_path / "a.txt"))
+    assert "a.txt: the text has 1 token (1 character) but needs 2" in refuses(
+        "eval", "text", "--data", str(tmp_path / "a.txt")
+    )
 
 
 def test_a_name_that_is_none_is_one_line(refuses: Says) -> None:

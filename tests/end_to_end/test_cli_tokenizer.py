@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from clearformer.cli import main
 from clearformer.cli.commands.tokenizer import app
 from clearformer.errors import ClearformerError
 from clearformer.text import load_tokenizer
@@ -125,6 +127,18 @@ def test_train_reads_every_file_and_keeps_line_ends(tmp_path: Path):
     paths = [tmp_path / name for name in ("a.txt", "b.txt", "folder")]
     succeed("train", *paths, "--kind", "char", "--out", tmp_path / "t.json")
     assert load_tokenizer(tmp_path / "t.json").spellings == ("\n", "\r", "a", "b", "c")
+
+
+def test_the_next_command_can_be_pasted(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/clearformer/__main__.py"])
+    out = tmp_path / "my tok.json"
+    following = succeed("train", corpus, "--out", out).stderr.splitlines()[-1].partition("next: ")[2]
+    python, option, program, *words = shlex.split(following)
+    assert [python, option, program] == ["python", "-m", "clearformer"]
+    assert main(words) == 0
+    assert "bpe tokenizer" in capsys.readouterr().out
 
 
 def test_byte_needs_no_file(tmp_path: Path):
@@ -383,11 +397,53 @@ def test_compare_existing_tokenizers_alone_or_beside_trained_ones(sayings: Path,
     assert [row["kind"] for row in rows] == ["char", "bpe", "byte"]
 
 
+def test_compare_trains_the_kinds_that_are_named_beside_existing_tokenizers(sayings: Path):
+    for kinds in ("bpe,wordpiece,unigram", "unigram,char"):
+        arguments = (
+            "compare",
+            sayings,
+            "--tokenizer",
+            "byte",
+            "--kinds",
+            kinds,
+            "--vocab-size",
+            "293",
+            "--json",
+        )
+        compared = json.loads(succeed(*arguments).stdout)
+        assert [row["kind"] for row in compared["tokenizers"]] == [*kinds.split(","), "byte"]
+        assert compared["trained_on"] == f"the first 90% of {sayings}"
+
+
 def test_compare_in_lower_case(sayings: Path):
     rows = json.loads(succeed("compare", sayings, "--lowercase", "--vocab-size", "293", "--json").stdout)[
         "tokenizers"
     ]
     assert [row["lossless"] for row in rows] == [False] * 3
+
+
+def test_compare_gives_every_tokenizer_the_lower_case_text(sayings: Path, tmp_path: Path):
+    sayings.write_text(SAYINGS.title())
+    held = tmp_path / "held.txt"
+    held.write_text("The İbis\n", encoding="utf-8")
+    arguments = (
+        "compare",
+        sayings,
+        "--held-out",
+        held,
+        "--tokenizer",
+        "byte",
+        "--kinds",
+        "char,bpe",
+        "--lowercase",
+    )
+    compared = json.loads(succeed(*arguments, "--vocab-size", "277", "--json").stdout)
+    assert compared["example"] == "the i\u0307bis"
+    assert {row["n_bytes"] for row in compared["tokenizers"]} == {len(compared["example"].encode())}
+    char = compared["tokenizers"][0]
+    assert char["vocab_size"] == len(set(SAYINGS.lower())) + 1
+    assert compared["measured_on"] == f"{held} in lower case"
+    assert compared["trained_on"] == f"{sayings} in lower case"
 
 
 @pytest.mark.parametrize("columns", [60, 100])
@@ -415,6 +471,18 @@ def test_compare_prints_a_table_and_an_example_cut_by_each(sayings: Path, column
         ),
         (["corpus.txt", "--vocab-size", "1000,many"], "--vocab-size takes whole numbers"),
         (["corpus.txt", "--vocab-size", "300,0"], "vocab_size=0 is too small"),
+        (
+            ["corpus.txt", "--vocab-size", "300", "--kinds", "char,byte"],
+            "--vocab-size: no tokenizer of a chosen",
+        ),
+        (
+            ["corpus.txt", "--vocab-size", "300", "--tokenizer", "byte"],
+            "or add bpe, wordpiece or unigram to --kinds",
+        ),
+        (
+            ["corpus.txt", "--kinds", ""],
+            "--kinds takes a list of char, byte, bpe, wordpiece, unigram; got ''",
+        ),
         (["corpus.txt", "--tokenizer", "nothing"], "--tokenizer nothing: neither a file"),
         (["corpus.txt", "--tokenizer", "char"], "use --kinds char"),
         (["corpus.txt", "--tokenizer", "corpus.txt"], "corpus.txt: not JSON"),
@@ -423,6 +491,7 @@ def test_compare_prints_a_table_and_an_example_cut_by_each(sayings: Path, column
             ["corpus.txt", "--held-out", "missing.txt", "--kinds", "byte"],
             "missing.txt: there is no such file",
         ),
+        (["missing.txt", "--held-out", "corpus.txt", "--tokenizer", "byte"], "missing.txt: there is no such"),
     ],
 )
 def test_compare_refuses_in_one_line(
@@ -432,6 +501,50 @@ def test_compare_refuses_in_one_line(
     (corpus.parent / "short.txt").write_text("short")
     (corpus.parent / "blank.txt").write_text("\n \n")
     assert message in refusal("compare", *arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--vocab-size", "300,0"],
+        ["--held-out", "blank.txt"],
+        ["--held-out", "missing.txt"],
+        ["--held-out", "binary.txt"],
+    ],
+)
+def test_compare_finds_what_is_wrong_before_it_trains(sayings: Path, tmp_path: Path, arguments: list[str]):
+    (tmp_path / "blank.txt").write_text("\n \n")
+    (tmp_path / "binary.txt").write_bytes(bytes(range(256)))
+    arguments = [str(tmp_path / each) if each.endswith(".txt") else each for each in arguments]
+    result = run("compare", sayings, "--kinds", "bpe", *arguments)
+    assert isinstance(result.exception, ClearformerError)
+    assert "training" not in result.stderr
+
+
+def test_the_field_of_jsonl_is_an_option(tmp_path: Path):
+    texts = [f"{animal} walks here" for animal in ("hen", "owl")]
+    file, held = tmp_path / "body.jsonl", tmp_path / "held.jsonl"
+    file.write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+    held.write_text(json.dumps({"body": "a zebu"}))
+    succeed("train", file, "--field", "body", "--kind", "char", "--out", tmp_path / "t.json")
+    assert load_tokenizer(tmp_path / "t.json").spellings == tuple(sorted(set("".join(texts))))
+    arguments = ("compare", file, "--kinds", "char", "--json")
+    compared = json.loads(succeed(*arguments, "--field", "body", "--held-out", held).stdout)
+    assert compared["example"] == "a zebu"
+    for arguments in (("train", file, "--out", tmp_path / "other.json"), ("compare", file)):
+        assert refusal(*arguments) == (
+            f"{file}, line 1: no field 'text'; it has 'body' (choose the text field with --field NAME)"
+        )
+        assert refusal(*arguments, "--field", "").startswith("--field: the name is empty")
+
+
+def test_a_file_is_named_as_it_is_typed(tmp_path: Path):
+    (tmp_path / "empty.txt").touch()
+    for command in ("train", "compare"):
+        assert (
+            refusal(command, tmp_path / "a.txt") == f"{tmp_path / 'a.txt'}: there is no such file or folder"
+        )
+        assert refusal(command, tmp_path / "empty.txt").startswith(f"{tmp_path / 'empty.txt'} is empty: ")
 
 
 def test_help_names_all_commands():

@@ -288,6 +288,18 @@ def test_int8_weights_of_a_run_without_data_say_that_their_cost_is_unknown(says:
     assert err.startswith("int8 weights: loss not measured: ")
 
 
+@pytest.mark.parametrize(("option", "value"), [("--top-k", "3"), ("--top-p", "0.5"), ("--min-p", "0.3")])
+def test_greedy_decoding_and_what_limits_chance_exclude_each_other(
+    says: Says, fails: Fails, option: str, value: str
+) -> None:
+    greedy = ("generate", "text", "--prompt", "abc", "--max-new-tokens", "3", "--temperature", "0")
+    line = fails(*greedy, option, value)
+
+    assert f"{option}: temperature 0 does not sample; omit {option} or --temperature" in line
+    assert says(*greedy, "--seed", "2") == says(*greedy)
+    says(*greedy[:-1], "0.5", option, value)
+
+
 # --- generate --beams -------------------------------------------------------------------------------------
 
 

@@ -212,6 +212,13 @@ def test_a_folder_in_which_beginning_was_cut_short_is_begun(works: Says, refused
         assert steps(name) == [1]
 
 
+def test_a_run_without_its_tokenizer_is_told_to_restore_it(works: Says, refused: Says) -> None:
+    works(*TEXT, "--run", "a", "train.max_steps=1")
+    Path("runs/a/tokenizer.json").unlink()
+    line = refused("--resume", "--run", "a", "train.max_steps=2")
+    assert "tokenizer.json: there is no such file; restore the one of this run" in line
+
+
 @pytest.mark.parametrize("way", [(), ("--resume",)], ids=str)
 def test_a_folder_of_somebody_s_is_left_alone(refused: Says, way: tuple[str, ...]) -> None:
     Path("runs/a/checkpoints/step-00000004").mkdir(parents=True)

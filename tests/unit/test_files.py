@@ -104,7 +104,7 @@ def test_a_file_that_is_not_finished_leaves_what_was_there(tmp_path: Path) -> No
             new.write_text("half")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(DiskError, match=r"file: cannot be written: No space left"):
+    with pytest.raises(DiskError, match=r"file: cannot be written: No space left .*; free some space, or "):
         write_half()
     assert tree(tmp_path) == {"file": "old"}
 
@@ -118,6 +118,12 @@ def test_a_file_where_a_folder_should_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
     with pytest.raises(DiskError, match="cannot be written"):
         write_file(tmp_path / "a" / "b" / "file", b"1")
+
+
+def test_space_is_advised_only_where_it_may_help(tmp_path: Path) -> None:
+    (tmp_path / "file").mkdir()
+    with pytest.raises(DiskError, match=r"file: cannot be written: Is a directory; choose another place$"):
+        write_file(tmp_path / "file", b"1")
 
 
 # --- a folder ---------------------------------------------------------------------------------------------

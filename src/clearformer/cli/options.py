@@ -1,14 +1,14 @@
 """Options and arguments that several commands share, and the checks of their values."""
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearformer.errors import UserError, did_you_mean, shortened
+from clearformer.errors import DataError, UserError, did_you_mean, shortened
 
 if TYPE_CHECKING:
     from clearformer.run import Run
@@ -68,6 +68,18 @@ def named_as_options(names: Collection[str]) -> Iterator[None]:
                 colon = ":" * setting.endswith(":")
                 raise type(error)(f"--{name.replace('_', '-')}{colon}{space}{rest}") from None
         raise
+
+
+@contextmanager
+def worded_for(command: Mapping[str, str]) -> Iterator[None]:
+    """Replace what errors about data say of settings by what a command's user types: `--field ` for `data.field=`."""
+    try:
+        yield
+    except DataError as error:
+        message = str(error)
+        for setting, typed in command.items():
+            message = message.replace(setting, typed)
+        raise type(error)(message) from None
 
 
 def open_run(name: str, checkpoint: str = "latest", device: str = "auto", average: int = 1) -> "Run":

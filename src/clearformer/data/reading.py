@@ -1,7 +1,8 @@
 """Reading files as documents or lines: UTF-8 text, JSON lines, and gzip of either, in bounded memory.
 
-Text is left as it is: no newline is converted and nothing is stripped. A plain file is one document; a JSONL file has
-one per line. Memory holds at most a block of a plain file, however long its lines, or a line of a JSONL file.
+Text is left as it is: no newline is converted, and nothing is stripped but a byte order mark at the start of a file. A
+plain file is one document; a JSONL file has one per line. Memory holds at most a block of a plain file, however long
+its lines, or a line of a JSONL file.
 """
 
 import codecs
@@ -21,6 +22,7 @@ from clearformer.files import whole_path
 BLOCK_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
+MARK = codecs.BOM_UTF8.decode()
 UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -72,9 +74,11 @@ def extents_of_documents(path: Path, field: str) -> Iterator[tuple[int, int, int
                     yield line.start, line.stop, len(text.encode())
         return
     with _opened(path) as file:
-        n_bytes = sum(map(len, iter(partial(file.read, BLOCK_BYTES), b"")))
-    if n_bytes:
-        yield 0, n_bytes, n_bytes
+        head = file.read(len(codecs.BOM_UTF8))
+        n_bytes = len(head) + sum(map(len, iter(partial(file.read, BLOCK_BYTES), b"")))
+    start = len(head) if head == codecs.BOM_UTF8 else 0
+    if n_bytes > start:
+        yield start, n_bytes, n_bytes - start
 
 
 def read_documents(path: Path, field: str) -> Iterator[Chunk]:
@@ -228,6 +232,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 def _plain_text(path: Path, file: BinaryIO) -> Iterator[Chunk]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     n_bytes = n_newlines = 0
+    has_text, mark = False, MARK
     while block := file.read(BLOCK_BYTES):
         _check_not_binary(path, block, n_bytes)
         try:
@@ -236,7 +241,9 @@ def _plain_text(path: Path, file: BinaryIO) -> Iterator[Chunk]:
             # The decoder puts the start of a cut character, kept from the last block, before this one.
             at = error.start - (len(error.object) - len(block))
             _check_encoding(path, error, n_newlines + block.count(b"\n", 0, max(at, 0)) + 1, n_bytes + at)
+        text, mark = text.removeprefix(mark), "" if text else mark
         if text:
+            has_text = True
             yield Chunk(text, ends_document=False)
         n_bytes += len(block)
         n_newlines += block.count(b"\n")
@@ -244,7 +251,7 @@ def _plain_text(path: Path, file: BinaryIO) -> Iterator[Chunk]:
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
         _check_encoding(path, error, n_newlines + 1, n_bytes - len(error.object))
-    if n_bytes:
+    if has_text:
         yield Chunk("", ends_document=True)
 
 

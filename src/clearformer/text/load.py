@@ -45,15 +45,19 @@ def _read(path: Path) -> tuple[str, Any]:
         text = path.read_text(encoding="utf-8")
         return text, parse_json(text)
     except FileNotFoundError:
-        raise TokenizerError(
-            f"{path}: there is no such file; `clearformer tokenizer train` makes one"
-        ) from None
+        raise TokenizerError(f"{path}: there is no such file; {_way_to_get(path)}") from None
     except OSError as error:
         raise TokenizerError(f"{path} cannot be read: {error.strerror}; give a tokenizer.json") from None
     except UnicodeDecodeError:
         raise TokenizerError(f"{path}: not JSON; give a tokenizer.json") from None
     except ValueError as error:
         raise TokenizerError(f"{path}: {error}; give a tokenizer.json") from None
+
+
+def _way_to_get(path: Path) -> str:
+    if (path.parent / "config.toml").is_file():
+        return "restore the one of this run, as with another its model would read other tokens"
+    return "`clearformer tokenizer train` makes one"
 
 
 def _from_document(document: Any, text: str, path: Path) -> Tokenizer:

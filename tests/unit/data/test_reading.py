@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from clearformer.data import reading
-from clearformer.data.reading import existing_file, place_of_character, read_documents, read_lines
+from clearformer.data.reading import (
+    existing_file,
+    extents_of_documents,
+    place_of_character,
+    read_documents,
+    read_lines,
+)
 from clearformer.errors import DataError
 
 TEXT = "naïve 漢字\r\n\ttabs, 🙂 and\rold newlines\n\n"
@@ -40,8 +46,25 @@ def refusal(path: Path, field: str = "text") -> str:
 
 
 def test_a_text_is_taken_as_it_is(tmp_path: Path) -> None:
-    with_mark = "\ufeff" + TEXT
-    assert documents(written(tmp_path, "a.txt", with_mark)) == [with_mark]
+    text = TEXT + "\ufeff"
+    assert documents(written(tmp_path, "a.txt", text)) == [text]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2, 3, 5, 1 << 20])
+def test_a_byte_order_mark_is_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    monkeypatch.setattr(reading, "BLOCK_BYTES", block_bytes)
+    path = written(tmp_path, "a.txt", "\ufeff\ufeff" + TEXT)
+    assert documents(path) == ["\ufeff" + TEXT]
+    assert place_of_character([path], "text", 1) == f"{path}, line 1, column 2"
+    size = len(TEXT.encode())
+    assert list(extents_of_documents(path, "text")) == [(3, size + 6, size + 3)]
+    empty = written(tmp_path, "b.txt", "\ufeff")
+    assert documents(empty) == list(extents_of_documents(empty, "text")) == []
+    assert "line 1: not UTF-8 (byte 0xff at offset 4" in refusal(
+        written(tmp_path, "c.txt", b"\xef\xbb\xbfa\xff")
+    )
 
 
 @pytest.mark.parametrize("block_bytes", [1, 2, 3, 5, 7])

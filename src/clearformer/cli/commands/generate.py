@@ -18,6 +18,7 @@ from clearformer.cli.options import (
     named_as_options,
     open_run,
     was_given,
+    worded_for,
 )
 from clearformer.errors import ClearformerError, TokenizerError, UserError, count, shortened
 
@@ -31,6 +32,13 @@ FOR_SAMPLES = (
     *("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop"),
     *("compiled", "lookup", "int8"),
 )
+FOR_CHANCE = ("top_k", "top_p", "min_p")
+
+WAYS_OUT_OF_EVAL = (
+    ", evaluate on other data (data=FILE, on the command line --data FILE), or accept the change "
+    "(allow_changed=True, --changed-data)"
+)
+"""What an error about changed data advises that `generate` cannot do."""
 
 
 @app.command("generate")
@@ -38,13 +46,13 @@ def command(
     context: typer.Context,
     run: RunName,
     prompt: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="TEXT",
             help="Text to continue; - reads standard input. In bash, $'a\\nb' contains a newline.",
-            show_default="a newline",
+            show_default="a newline, if the tokenizer has one",
         ),
-    ] = "\n",
+    ] = None,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, metavar="N", help="Maximum number of tokens to add.")
     ] = 400,
@@ -112,15 +120,20 @@ def command(
         from clearformer.decoding.text.samples import require_decoder
 
     if beams is not None:
-        check_no_sampling_settings(context)
+        check_without_effect(context, FOR_SAMPLES, "beam search does not sample", "--beams")
+    elif temperature == 0:
+        check_without_effect(context, FOR_CHANCE, "temperature 0 does not sample", "--temperature")
     if prompt == "-":
         prompt = standard_input.read_text()
-    for option, texts in (("--prompt", [prompt]), ("--stop", stop or [])):
+    for option, texts in (("--prompt", [prompt or ""]), ("--stop", stop or [])):
         for text in texts:
             check_utf8(option, text)
     trained = open_run(run, checkpoint, device)
     require_decoder(trained.model)
-    check_known_characters(trained, prompt)
+    if prompt is None:
+        prompt = default_prompt(trained)
+    else:
+        check_known_characters(trained, prompt)
     settings = {
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
@@ -150,6 +163,15 @@ def command(
     typer.echo(as_object(results, about) if as_json else as_text(results))
 
 
+def default_prompt(run: "Run") -> str:
+    """Return a newline, or for a tokeniser that lacks it an empty text, which begins with <bos>."""
+    try:
+        run.tokenizer.encode("\n")
+    except TokenizerError:
+        return ""
+    return "\n"
+
+
 def check_known_characters(run: "Run", prompt: str) -> None:
     """Check that the tokeniser can encode a prompt; if it holds a backslash and an n, say how to type a new line.
 
@@ -174,17 +196,18 @@ def check_known_characters(run: "Run", prompt: str) -> None:
 def tell_int8_losses(run: "Run") -> None:
     """Report on standard error the memory that int8 weights save and the loss they cost, or why that is unknown."""
     try:
-        typer.echo(f"int8 weights: {run.int8_losses().in_words()}", err=True)
+        with worded_for({WAYS_OUT_OF_EVAL: " to measure it"}):
+            typer.echo(f"int8 weights: {run.int8_losses().in_words()}", err=True)
     except ClearformerError as error:
         typer.echo(f"int8 weights: loss not measured: {error}", err=True)
 
 
-def check_no_sampling_settings(context: typer.Context) -> None:
-    """Raise UserError if a sampling option is given together with --beams."""
-    for name in FOR_SAMPLES:
+def check_without_effect(context: typer.Context, names: Sequence[str], why: str, other: str) -> None:
+    """Raise UserError if an option is given that has no effect together with the option `other`."""
+    for name in names:
         if was_given(context, name):
             option = f"--{name.replace('_', '-')}"
-            raise UserError(f"{option}: beam search does not sample; omit {option} or --beams")
+            raise UserError(f"{option}: {why}; omit {option} or {other}")
 
 
 def show_as_made(run: "Run", prompt: str, settings: dict[str, Any]) -> None:

@@ -2,8 +2,9 @@
 
 import json
 import os
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearformer.cli import standard_input
-from clearformer.cli.options import AsJson, check_not_empty, check_utf8
+from clearformer.cli.commands_to_type import to_type
+from clearformer.cli.options import AsJson, check_not_empty, check_utf8, worded_for
 from clearformer.errors import DataError, UserError, count, did_you_mean, shortened
 from clearformer.files import runs_folder, user_path
 
@@ -20,15 +22,18 @@ if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
     from rich.console import Console
     from rich.table import Table
 
+    from clearformer.data.text.source import Source
     from clearformer.text import BPETokenizer, Tokenizer
 
 MAX_ROWS = 500  # the most rows of a printed table; --json prints all
 WIDEST = 1_000_000  # columns of output that goes to a file or to another program
 NAMED = ("char", "byte", "gpt2")
 DEFAULT_KINDS = "bpe,wordpiece,unigram"
+DEFAULT_SIZES = "4000"
 HELD_OUT = 0.1  # the share held out of every text, taken from its end
 EXAMPLE_WORDS = (5, 25)
 EXAMPLES_TRIED = 100
+OPTIONS_OF_SETTINGS = {"data.path=": "", "data.field=": "--field "}
 UNITS = (("chars", "character"), ("bytes", "byte"), ("tokens", "token"))
 
 app = typer.Typer(
@@ -48,6 +53,10 @@ class TrainedKind(StrEnum):
     UNIGRAM = "unigram"
 
 
+OF_FIXED_SIZE: dict[TrainedKind, dict[str, Any]] = {TrainedKind.CHAR: {"unk": True}, TrainedKind.BYTE: {}}
+"""The options with which `compare` trains the kinds whose vocabulary size follows from the text, or is fixed."""
+
+
 class Family(StrEnum):
     """The families of Transformers, each of which needs special tokens of its own."""
 
@@ -63,7 +72,11 @@ class Normalization(StrEnum):
     NFKC = "nfkc"
 
 
+Field = Annotated[str, typer.Option(metavar="NAME", help="Field of JSONL files that holds the text.")]
+
+
 @app.command()
+@worded_for(OPTIONS_OF_SETTINGS)
 def train(
     paths: Annotated[
         list[str] | None,
@@ -73,6 +86,7 @@ def train(
             "a translation do.",
         ),
     ] = None,
+    field: Field = "text",
     kind: Annotated[
         TrainedKind,
         typer.Option(
@@ -118,6 +132,7 @@ def train(
     from clearformer.text import specials_of
 
     check_not_empty("PATH", paths or [])
+    check_not_empty("--field", [field])
     if out.exists() and not force:
         raise UserError(f"{out} exists: choose another --out, or add --force to replace it")
     specials = {"bos": bos, "eos": eos, "unk": unk}
@@ -129,7 +144,8 @@ def train(
         raise UserError(f"--kind {kind} is trained on text: name at least one text file")
     if paths and not spec.needs_corpus:
         typer.echo(f"--kind {kind} needs no training: the files are not read", err=True)
-    tokenizer = spec.train(_read_texts(paths or []), specials_of(family))
+    sources = [_source(path, field) for path in paths or []] if spec.needs_corpus else []
+    tokenizer = spec.train(_texts(sources), specials_of(family))
     tokenizer.save(out)
     typer.echo(f"{out}: {_description(tokenizer)}", err=True)
     if "vocab_size" in type(spec).model_fields and tokenizer.vocab_size < spec.vocab_size:
@@ -137,7 +153,8 @@ def train(
             f"fewer tokens than the {spec.vocab_size:,} requested: the text repeats nothing else that could be a token",
             err=True,
         )
-    typer.echo(f'next: clearformer tokenizer show "some text" --tokenizer {out}', err=True)
+    shown = shlex.join(["tokenizer", "show", "some text", "--tokenizer", str(out)])
+    typer.echo(f"next: {to_type(shown)}", err=True)
 
 
 @app.command()
@@ -172,17 +189,29 @@ def show(
 
 
 @app.command()
+@worded_for(OPTIONS_OF_SETTINGS)
 def compare(
     paths: Annotated[
         list[str],
         typer.Argument(metavar="FILE", help="Texts: files or folders, combined."),
     ],
+    field: Field = "text",
     kinds: Annotated[
-        str, typer.Option(metavar="KIND,...", help="Kinds to train: char, byte, bpe, wordpiece, unigram.")
-    ] = DEFAULT_KINDS,
+        str | None,
+        typer.Option(
+            metavar="KIND,...",
+            help="Kinds to train: char, byte, bpe, wordpiece, unigram.",
+            show_default=f"{DEFAULT_KINDS}, or none with --tokenizer",
+        ),
+    ] = None,
     vocab_size: Annotated[
-        str, typer.Option(metavar="N,...", help="Vocabulary sizes of bpe, wordpiece and unigram.")
-    ] = "4000",
+        str | None,
+        typer.Option(
+            metavar="N,...",
+            help="Vocabulary sizes of bpe, wordpiece and unigram.",
+            show_default=DEFAULT_SIZES,
+        ),
+    ] = None,
     lowercase: Annotated[
         bool, typer.Option("--lowercase", help="Train and compare on lower-case text.")
     ] = False,
@@ -206,12 +235,15 @@ def compare(
     """Compare how many tokens tokenizers need for a held-out text."""
     check_not_empty("FILE", paths)
     check_not_empty("--held-out", [held_out])
+    check_not_empty("--field", [field])
     made = {name: _find_tokenizer(name) for name in tokenizer or []}
-    chosen = [] if tokenizer and kinds == DEFAULT_KINDS else _kinds(kinds)
-    sizes = _sizes(vocab_size)
-    parts = _Parts(paths, held_out)
-    tokenizers = list(_trained(chosen, sizes, lowercase, parts)) + list(made.items())
-    example = _example(parts.measured_lines())
+    if kinds is None and not tokenizer:
+        kinds = DEFAULT_KINDS
+    chosen = [] if kinds is None else _kinds(kinds)
+    specs = list(_specs(chosen, _sizes(vocab_size, chosen), lowercase))
+    parts = _Parts(paths, held_out, field, lowercase)
+    example = _example(parts)
+    tokenizers = [(kind.value, _trained(kind, spec, parts)) for kind, spec in specs] + list(made.items())
     compared = [_compared(name, each, parts, example) for name, each in tokenizers]
     if as_json:
         trained_on = parts.trained_on if chosen else None
@@ -241,12 +273,16 @@ def _spec(kind: TrainedKind, options: dict[str, Any]) -> Any:
     return resolve(specs[kind], options)
 
 
-def _read_texts(paths: list[str]) -> Iterator[str]:
+def _source(path: str, field: str) -> "Source":
     from clearformer.config import resolve
     from clearformer.data import TextData, open_source
+
+    return open_source(resolve(TextData, {"path": path, "field": field}))
+
+
+def _texts(sources: "Iterable[Source]") -> Iterator[str]:
     from clearformer.data.text.splitting import split_into_pieces
 
-    sources = [open_source(resolve(TextData, {"path": path})) for path in paths]
     for source in sources:
         yield from (piece.text for piece in split_into_pieces(source.documents(), {"all": sys.maxsize}))
 
@@ -254,37 +290,42 @@ def _read_texts(paths: list[str]) -> Iterator[str]:
 class _Parts:
     """The text to train on and the text to measure on, read from the files at every call."""
 
-    def __init__(self, paths: list[str], held_out: str | None) -> None:
-        self._paths, self._held_out = paths, held_out
+    def __init__(self, paths: list[str], held_out: str | None, field: str, lowercase: bool) -> None:
+        self._sources = [_source(path, field) for path in paths]
+        self._held_out = None if held_out is None else _source(held_out, field)
+        self._lowercase = lowercase
         names = ", ".join(map(str, paths))
+        case = " in lower case" if lowercase else ""
         share = "" if held_out is not None else f"the first {1 - HELD_OUT:.0%} of "
-        self.trained_on = share + names
-        self.measured_on = held_out if held_out is not None else f"the last {HELD_OUT:.0%} of {names}"
+        self.trained_on = f"{share}{names}{case}"
+        self.measured_on = (held_out or f"the last {HELD_OUT:.0%} of {names}") + case
         self._lengths = (
-            {} if held_out is not None else {path: sum(map(len, _read_texts([path]))) for path in paths}
+            [sum(map(len, _texts([source]))) for source in self._sources] if held_out is None else []
         )
-        if too_short := [path for path, n_chars in self._lengths.items() if n_chars < 1 / HELD_OUT]:
-            raise DataError(
-                f"{too_short[0]}: too short to hold out a part of it; use a longer text, or --held-out"
-            )
+        for path, n_chars in zip(paths, self._lengths, strict=False):
+            if n_chars < 1 / HELD_OUT:
+                raise DataError(
+                    f"{path}: too short to hold out a part of it; use a longer text, or --held-out"
+                )
 
     def training_texts(self) -> Iterator[str]:
-        if self._held_out is not None:
-            return _read_texts(self._paths)
-        return self._split("train")
+        return self._cased(self._split("train") if self._held_out is None else _texts(self._sources))
 
     def measured_lines(self) -> Iterator[str]:
         """Yield lines without their line ends; a long text is read in pieces, which may cut a line in two."""
-        texts = _read_texts([self._held_out]) if self._held_out is not None else self._split("val")
-        return (line.removesuffix("\r") for text in texts for line in text.split("\n"))
+        texts = self._split("val") if self._held_out is None else _texts([self._held_out])
+        return (line.removesuffix("\r") for text in self._cased(texts) for line in text.split("\n"))
+
+    def _cased(self, texts: Iterator[str]) -> Iterator[str]:
+        return (text.lower() if self._lowercase else text for text in texts)
 
     def _split(self, name: str) -> Iterator[str]:
-        from clearformer.data import TextData, open_source
+        from clearformer.data import TextData
         from clearformer.data.text.splitting import split_into_pieces, split_stops
 
-        for path, n_chars in self._lengths.items():
-            config = TextData(path=path, val_fraction=HELD_OUT)
-            pieces = split_into_pieces(open_source(config).documents(), split_stops(n_chars, config))
+        fractions = TextData(val_fraction=HELD_OUT)
+        for source, n_chars in zip(self._sources, self._lengths, strict=True):
+            pieces = split_into_pieces(source.documents(), split_stops(n_chars, fractions))
             yield from (piece.text for piece in pieces if piece.split == name)
 
 
@@ -299,7 +340,13 @@ def _kinds(names: str) -> list[TrainedKind]:
     return [TrainedKind(kind) for kind in dict.fromkeys(kinds)]
 
 
-def _sizes(numbers: str) -> list[int]:
+def _sizes(numbers: str | None, kinds: list[TrainedKind]) -> list[int]:
+    if numbers is not None and all(kind in OF_FIXED_SIZE for kind in kinds):
+        raise UserError(
+            "--vocab-size: no tokenizer of a chosen size is trained; omit it, or add bpe, wordpiece or unigram to "
+            "--kinds"
+        )
+    numbers = DEFAULT_SIZES if numbers is None else numbers
     try:
         return [int(number) for number in dict.fromkeys(numbers.split(","))]
     except ValueError:
@@ -308,42 +355,39 @@ def _sizes(numbers: str) -> list[int]:
         ) from None
 
 
-def _trained(
-    kinds: list[TrainedKind], sizes: list[int], lowercase: bool, parts: _Parts
-) -> Iterator[tuple[str, "Tokenizer"]]:
+def _specs(kinds: list[TrainedKind], sizes: list[int], lowercase: bool) -> Iterator[tuple[TrainedKind, Any]]:
     for kind in kinds:
-        fixed = {TrainedKind.CHAR: {"unk": True}, TrainedKind.BYTE: {}}.get(kind)
+        fixed = OF_FIXED_SIZE.get(kind)
         settings = (
             [{"vocab_size": size, "lowercase": lowercase} for size in sizes] if fixed is None else [fixed]
         )
         for options in settings:
-            spec = _spec(kind, options)
-            typer.echo(f"training {kind.value} {options.get('vocab_size', '')}".rstrip(), err=True)
-            yield kind.value, spec.train(parts.training_texts())
+            yield kind, _spec(kind, options)
 
 
-def _example(lines: Iterator[str]) -> str:
+def _trained(kind: TrainedKind, spec: Any, parts: _Parts) -> "Tokenizer":
+    typer.echo(f"training {kind.value} {getattr(spec, 'vocab_size', '')}".rstrip(), err=True)
+    return spec.train(parts.training_texts())
+
+
+def _example(parts: _Parts) -> str:
     """Return the first line of a suitable length among the first non-blank ones, or else the start of the first."""
-    first = ""
-    for line in islice((line for line in lines if line.strip()), EXAMPLES_TRIED):
-        first = first or line
-        if EXAMPLE_WORDS[0] <= len(line.split()) <= EXAMPLE_WORDS[1]:
-            return line
-    return " ".join(first.split(" ")[: EXAMPLE_WORDS[1]])
+    lines = list(islice((line for line in parts.measured_lines() if line.strip()), EXAMPLES_TRIED))
+    if not lines:
+        raise DataError(f"{parts.measured_on}: no text to measure on; use a longer text, or --held-out")
+    fitting = (line for line in lines if EXAMPLE_WORDS[0] <= len(line.split()) <= EXAMPLE_WORDS[1])
+    return next(fitting, " ".join(lines[0].split(" ")[: EXAMPLE_WORDS[1]]))
 
 
 def _compared(name: str, tokenizer: "Tokenizer", parts: _Parts, example: str) -> dict[str, Any]:
     from clearformer.text import cut_of
 
-    cut = cut_of(tokenizer, parts.measured_lines())
-    if not cut.n_lines:
-        raise DataError(f"{parts.measured_on}: no text to measure on; use a longer text, or --held-out")
     return {
         "name": name,
         "kind": tokenizer.kind,
         "vocab_size": tokenizer.vocab_size,
         "lossless": tokenizer.lossless,
-        **cut.to_json(),
+        **cut_of(tokenizer, parts.measured_lines()).to_json(),
         "example": [tokenizer.token_label(token) for token in tokenizer.encode(example).tolist()],
     }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearformer.cli.commands_to_type import to_type
 from clearformer.cli.importing import importing
 from clearformer.cli.options import Config
 from clearformer.errors import Interrupted, RunError
@@ -48,7 +49,7 @@ def train(
     """
     began = time.perf_counter()  # the import of torch, most of the time that a start takes, comes after this
     with importing():
-        from clearformer.cli.views.results import result_text, to_type
+        from clearformer.cli.views.results import result_text
         from clearformer.runs.folders import name_of
         from clearformer.runs.training import train_run
         from clearformer.training.processes.distributed import is_main_process

@@ -1,14 +1,10 @@
 """The results of training runs as text."""
 
-import os
 import shlex
-import shutil
-import sys
-from pathlib import Path
 
+from clearformer.cli.commands_to_type import to_type
 from clearformer.cli.views.evaluation import section_lines
 from clearformer.presets import preset_of
-from clearformer.registry import imported_files
 from clearformer.runs.folders import name_of
 from clearformer.training.loop import TrainResult
 from clearformer.training.store.folder import RunFolder
@@ -28,17 +24,3 @@ def result_text(result: TrainResult, folder: RunFolder) -> str:
         *(f"  {to_type(command)}" for command in report.next_commands),
     ]
     return "\n".join(lines)
-
-
-def to_type(command: str) -> str:
-    """Return the line for a terminal that runs a command of this program with the parts that were imported here."""
-    imported = "".join(f" --import {shlex.quote(os.path.relpath(file))}" for file in imported_files())
-    return f"{program_as_called()} {command}{imported}"
-
-
-def program_as_called() -> str:
-    """Return what a user types to call this program: its name, or its path if the name is not on the PATH."""
-    called = Path(sys.argv[0])
-    if called.name == "__main__.py":
-        return "python -m clearformer"
-    return called.name if shutil.which(called.name) else str(called)

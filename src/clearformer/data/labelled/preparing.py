@@ -1,8 +1,8 @@
 """Preparing labelled texts: read and split them, tokenise them once into the cache, and open the tokens later.
 
 The tokens of a split are in shards like a running text's, each text as [CLS] x1 ... xm [SEP], one after the other. No
-text contains a special token, so [SEP] marks where each one ends. The texts and labels themselves are read every time,
-and their SHA-256 is the key of the tokens in the cache.
+text contains a special token, so [SEP] marks where each one ends. The texts and labels themselves are read every time;
+their SHA-256 and the name of their source, which the manifest holds, are the key of the tokens in the cache.
 """
 
 import logging
@@ -209,6 +209,7 @@ class _Preparation:
         """Return the cache folder of these texts in this tokeniser's tokens."""
         key = {
             "labelled": self.source.sha256,
+            "description": self.source.description,
             "tokenizer": tokenizer.fingerprint(),
             "version": FORMAT_VERSION,
             "labelled_version": LABELLED_VERSION,

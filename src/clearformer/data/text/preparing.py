@@ -238,8 +238,9 @@ class _Preparation:
             fix = "give a longer text"
             if name != "train":
                 fix += f", or change data.{name}_fraction (0 for no such split)"
+            part = f"{name} split" if len(self.stops) > 1 else "text"
             raise DataError(
-                f"{self.source.description}: the {name} split has {count(n_tokens, 'token')} "
+                f"{self.source.description}: the {part} has {count(n_tokens, 'token')} "
                 f"({count(entry['n_chars'], 'character')}) but needs {LEAST_TOKENS}, the second predicted from "
                 f"the first: {fix}"
             )

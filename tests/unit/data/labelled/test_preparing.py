@@ -74,6 +74,13 @@ def test_another_content_of_the_file_is_prepared_anew(path: Path) -> None:
     assert second.manifest["source"]["sha256"] != first.manifest["source"]["sha256"]
 
 
+def test_a_copy_is_called_by_its_own_name(path: Path) -> None:
+    copy = path.with_name("copy.tsv")
+    copy.write_bytes(path.read_bytes())
+    for each in (path, copy, path):
+        assert prepared(each).manifest["source"]["description"] == str(each)
+
+
 def test_what_is_damaged_is_made_again(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     first = prepared(path)
     rows = [first.splits["train"].row(i).tolist() for i in range(len(first.splits["train"]))]

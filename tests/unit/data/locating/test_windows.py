@@ -33,13 +33,13 @@ LENGTH = 17
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three documents: a plain file, an empty one, a packed one."""
+    """Three documents: a plain file, an empty one, a packed one; and a byte order mark before each text."""
     folder = tmp_path / "texts"
     folder.mkdir()
     numbered = "".join(SENTENCE.format(i, i * i) for i in range(9))
-    (folder / "a.txt").write_text(numbered)
+    (folder / "a.txt").write_text("\ufeff" + numbered)
     (folder / "b.txt").write_text("")
-    (folder / "c.txt.gz").write_bytes(gzip.compress(numbered.upper().encode()))
+    (folder / "c.txt.gz").write_bytes(gzip.compress(numbered.upper().encode("utf-8-sig")))
     return folder
 
 
