@@ -216,12 +216,10 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file, unpacking gzip; errors while it is read become a DataError of one line."""
     try:
         with path.open("rb") as raw:
-            if raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC:
-                raw.seek(0)
+            if raw.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):  # a pipe has no way back
                 with gzip.open(raw) as unpacked, io.BufferedReader(unpacked, BLOCK_BYTES) as buffered:
                     yield cast(BinaryIO, buffered)
             else:
-                raw.seek(0)
                 yield raw
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: damaged gzip file ({error}): download or compress it again") from None

@@ -2,6 +2,7 @@ import gzip
 import json
 import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -257,3 +258,17 @@ def test_a_pipe_is_no_file_of_pairs(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.tsv")
     with pytest.raises(DataError, match="is not a regular file"):
         existing_file("path", str(tmp_path / "pipe.tsv"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("packed", [False, True])
+def test_lines_are_read_from_a_pipe(tmp_path: Path, packed: bool) -> None:
+    """As `translate RUN <(command)` gives one."""
+    os.mkfifo(tmp_path / "pipe")
+    content = b"a\nb\n"
+    writer = Thread(
+        target=(tmp_path / "pipe").write_bytes, args=(gzip.compress(content) if packed else content,)
+    )
+    writer.start()
+    assert list(read_lines(tmp_path / "pipe")) == ["a", "b"]
+    writer.join()
