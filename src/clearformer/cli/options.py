@@ -71,14 +71,14 @@ def named_as_options(names: Collection[str]) -> Iterator[None]:
 
 
 @contextmanager
-def worded_for(command: Mapping[str, str]) -> Iterator[None]:
-    """Replace what errors about data say of settings by what a command's user types: `--field ` for `data.field=`."""
+def worded_for(words: Mapping[str, str]) -> Iterator[None]:
+    """Replace words of errors about data by those that fit a command: `--field ` for `data.field=`."""
     try:
         yield
     except DataError as error:
         message = str(error)
-        for setting, typed in command.items():
-            message = message.replace(setting, typed)
+        for usual, fitting in words.items():
+            message = message.replace(usual, fitting)
         raise type(error)(message) from None
 
 

@@ -28,7 +28,7 @@ AS_IN_THE_RUN = {
     "choose fields with data.text_field=NAME and data.label_field=NAME": "name the fields as in the run's own data",
     "; data.columns=": "; a first line ",
 }
-"""What errors about other data say of settings, and what they say here, where the run has decided these settings."""
+"""Words of errors about other data, and those to put in their place, because the run has decided these settings."""
 
 app = typer.Typer(add_completion=False)
 

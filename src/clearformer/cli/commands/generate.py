@@ -38,7 +38,7 @@ WAYS_OUT_OF_EVAL = (
     ", evaluate on other data (data=FILE, on the command line --data FILE), or accept the change "
     "(allow_changed=True, --changed-data)"
 )
-"""What an error about changed data advises that `generate` cannot do."""
+"""The advice of an error about changed data that `generate` cannot follow."""
 
 
 @app.command("generate")
