@@ -18,7 +18,7 @@ from clearformer.data.locating.windows import find_windows
 from clearformer.data.masking import MaskedBatch, MaskedBatches, Masking, Rows, TextWindows, windows_in_order
 from clearformer.data.text.batches import IGNORED
 from clearformer.decoding import evaluating
-from clearformer.errors import DataError
+from clearformer.errors import DataError, count
 from clearformer.evaluation.masked import MaskedEvaluation, evaluate_masked
 from clearformer.evaluation.subsets import subset_of_labelled, subset_of_text
 from clearformer.model import Encoder
@@ -215,7 +215,7 @@ class MaskedTask(Task):
         note = (
             f"{one_vocabulary(trained.tokenizer.vocab_size)},\nand never with those of a left-to-right model."
         )
-        predicted = f"{result.n_tokens:,} masked tokens, the same ones every time"
+        predicted = f"{count(result.n_tokens, 'masked token')}, the same every time"
         figures = accuracy_figures(result, "the masked tokens", predicted, data.description)
         sections = (Section(figures=figures), Section(text=note))
         return EvaluationReport(sections, result.to_json())

@@ -13,7 +13,7 @@ from clearformer.data import Batches, Dataset, TextData, prepare
 from clearformer.data.locating.places import Example
 from clearformer.data.locating.windows import find_windows
 from clearformer.decoding import generate
-from clearformer.errors import DataError, TokenizerError
+from clearformer.errors import DataError, TokenizerError, count
 from clearformer.evaluation import Evaluation, evaluate_split, evaluate_whole_and_part
 from clearformer.evaluation.language_model import count_windows
 from clearformer.model import Decoder
@@ -228,14 +228,16 @@ class NextTokenTask(Task):
 
 def text_figures(result: Evaluation, description: str) -> tuple[Figure, ...]:
     """Return the figures of an evaluated text; `description` says how much of it was read."""
-    size = "" if result.n_chars is None else f" ({result.n_chars:,} characters, {result.n_bytes:,} bytes)"
+    size = ""
+    if result.n_chars is not None and result.n_bytes is not None:
+        size = f" ({count(result.n_chars, 'character')}, {count(result.n_bytes, 'byte')})"
     return (
         *token_figures(result.loss, result.perplexity),
         Figure("bits per token", f"{result.bits_per_token:.4f}"),
         Figure("bits per character", bits(result.bits_per_char)),
         Figure("bits per byte", bits(result.bits_per_byte)),
         Figure("mean entropy", f"{result.mean_entropy:.4f} nats, the loss the model expects"),
-        Figure("predicted", f"{result.n_tokens:,} tokens{size}{unknown_tokens(result)}"),
+        Figure("predicted", f"{count(result.n_tokens, 'token')}{size}{unknown_tokens(result)}"),
         Figure("read", f"{description}, context {result.context}, stride {result.stride}"),
     )
 

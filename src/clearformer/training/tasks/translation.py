@@ -12,6 +12,7 @@ from clearformer.data import PairBatches, PairDataset, PairsData, prepare_pairs
 from clearformer.data.locating.places import Example
 from clearformer.data.pairs.merge_dropout import ReadAnew
 from clearformer.decoding.text.translations import translate
+from clearformer.errors import count
 from clearformer.evaluation.subsets import subset_of_pairs
 from clearformer.evaluation.teacher_forcing import PairLoss, evaluate_pairs
 from clearformer.evaluation.translation import evaluate_translation
@@ -137,7 +138,7 @@ class TranslationTask(Task):
         own = evaluate_translation(
             trained, split.source_texts, split.target_texts, beams=options.n_beams, dtype=options.dtype
         )
-        predicted = f"{forced.n_tokens:,} tokens of {forced.n_pairs:,} translations"
+        predicted = f"{count(forced.n_tokens, 'token')} of {count(forced.n_pairs, 'translation')}"
         search = "greedily" if options.n_beams == 1 else f"by beam search with {options.n_beams} beams"
         cut = f"; {own.n_cut:,} were cut at the maximum length" if own.n_cut else ""
         sections = (
