@@ -25,7 +25,7 @@ from clearformer.training.store.checkpoint import Checkpoint, Progress, save_che
 from clearformer.training.store.folder import read_metrics
 from clearformer.training.store.state import weights_of
 
-from .conftest import PAIRS, PETS, labelled
+from .conftest import PAIRS, PETS, TINY, labelled
 
 Says = Callable[..., str]
 Answers = Callable[..., dict[str, Any]]
@@ -441,3 +441,27 @@ def test_without_scikit_learn_a_classifier_is_measured_and_the_baseline_is_not(
     assert "baseline  the TF-IDF baseline needs scikit-learn" in printed
     assert "pip install 'clearformer[metrics]'" in printed
     assert json.loads(says("eval", "pets", "--json"))["baseline"] is None
+
+
+def test_a_run_of_files_without_a_header_is_evaluated_on_files_with_one(
+    four_runs: Path, says: Says, tmp_path: Path
+) -> None:
+    rows = [(text, label) for label, texts in PETS.items() for text in texts]
+    (tmp_path / "bare.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in rows))
+    labelled(tmp_path / "headed.tsv", rows)
+    lines = "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
+    (tmp_path / "named.jsonl").write_text(lines)
+    settings = (
+        *TINY,
+        "tokenizer=byte",
+        "model.max_seq_len=20",
+        "data.val_fraction=0.2",
+        "train.batch_size=5",
+    )
+    says(
+        *("train", "classify", f"data.path={tmp_path / 'bare.tsv'}", "data.columns=text,label", *settings),
+        *("--run", "bare"),
+    )
+    files = ("bare.tsv", "headed.tsv", "named.jsonl")
+    found = [json.loads(says("eval", "bare", "--json", "--data", str(tmp_path / name))) for name in files]
+    assert found[0]["loss"] == found[1]["loss"] == found[2]["loss"]

@@ -7,10 +7,12 @@ from functools import partial
 from typing import NamedTuple
 
 from clearformer.config import resolve
-from clearformer.data import Data, Prepared, prepare_data
+from clearformer.data import Data, LabelledData, Prepared, prepare_data
 from clearformer.data.kinds import KINDS
+from clearformer.data.labelled.reading import names_its_fields
 from clearformer.decoding.loop import NOT_FINITE
 from clearformer.errors import ConfigError, NonFiniteError, RunError, UserError
+from clearformer.files import user_path
 from clearformer.runs.folders import RunLike, read_own_data
 from clearformer.training.config import RunConfig
 from clearformer.training.tasks import TASKS, task_type
@@ -182,6 +184,9 @@ def data_of_files(own: Data, files: Sequence[str], spelled: Spelled = str) -> Da
     """
     kind: type[Data] = KINDS[own.form]
     inherited = {name: getattr(own, name) for name in INHERITED if name in kind.model_fields}
+    columns = own.column_names if isinstance(own, LabelledData) else None
+    if columns and len(files) == 1 and names_its_fields(user_path(files[0]), columns):
+        del inherited["columns"]  # of files without a header, as the run's own are
     try:
         return resolve(kind, inherited | own.settings_of_files(files) | {"val_fraction": 0.0})
     except ConfigError as error:

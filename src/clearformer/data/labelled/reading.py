@@ -49,14 +49,13 @@ def read_labelled(
     Raises:
         DataError: the file cannot be read, has no such column, or has a line without a text or a label.
     """
-    kind = path.name.lower().removesuffix(".gz")
+    kind = _kind(path)
     if kind.endswith(JSONL_SUFFIXES):
         if columns is not None:
             raise DataError(f"{path}: data.columns has no effect on JSONL, which names its fields: remove it")
         found = _from_json(path, text_field, label_field)
     elif kind.endswith((".tsv", ".csv")):
-        rows = _csv_rows(path) if kind.endswith(".csv") else _tsv_rows(path)
-        found = _from_rows(path, rows, text_field, label_field, columns)
+        found = _from_rows(path, _rows(path), text_field, label_field, columns)
     else:
         raise DataError(
             f"{path}: labelled texts are read from {', '.join(SUFFIXES)}, also with .gz: rename the file to match "
@@ -66,6 +65,26 @@ def read_labelled(
         yield LabelledText(
             _with_content(path, text, text_field, line), _with_content(path, label, label_field, line), line
         )
+
+
+def names_its_fields(path: Path, columns: Sequence[str]) -> bool:
+    """Whether a file names its fields itself: a JSONL file, or a table whose first line is these columns.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    if _kind(path).endswith(JSONL_SUFFIXES):
+        return True
+    _, first = next(_rows(path), (1, []))
+    return [name.strip() for name in first] == list(columns)
+
+
+def _kind(path: Path) -> str:
+    return path.name.lower().removesuffix(".gz")
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    return _csv_rows(path) if _kind(path).endswith(".csv") else _tsv_rows(path)
 
 
 def _with_content(path: Path, value: str, field: str, line: int) -> str:
@@ -130,7 +149,7 @@ def _from_rows(
         _require_fields(path, columns, text_field, label_field)
     else:
         rows = _without_header(path, rows, columns)
-    is_csv = path.name.lower().removesuffix(".gz").endswith(".csv")
+    is_csv = _kind(path).endswith(".csv")
     text_at, label_at = columns.index(text_field), columns.index(label_field)
     for line, row in rows:
         if len(row) != len(columns):
