@@ -233,6 +233,18 @@ def test_a_link_shows_what_its_sender_saw_and_back_goes_back(window: Window) -> 
     assert window.selected()["layer"] == "2"
 
 
+def test_a_page_is_opened_at_the_view_that_its_address_names(window: Window) -> None:
+    page = window.page
+    page.goto("about:blank")
+    page.goto(f"{window.looking.address}#beams")
+    tree = page.locator("section#beams")
+    api.expect(tree.locator("svg")).to_be_in_viewport()
+    page.wait_for_load_state("networkidle")
+    assert abs(tree.bounding_box()["y"] - 200) < 2  # under the bar
+    assert page.url.endswith("#beams")
+    assert window.complaints == []
+
+
 def test_what_stands_in_the_middle_of_the_window_is_asked_for_first(window: Window) -> None:
     page = window.page
     for name in ("ledger", "score", "sources"):

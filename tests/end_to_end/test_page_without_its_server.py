@@ -21,6 +21,7 @@ from .test_page_in_a_browser import CHROMIUM, MINUS, MOST_TRIES, api
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no browser here")
 MOST_WAITING = 30_000  # milliseconds
+TOP = "document.getElementById('beams').getBoundingClientRect().top"
 WICKED = "the </script><!-- <b>bank</b> &amp; '\" ]]>"
 
 
@@ -136,6 +137,39 @@ def test_an_exported_page_is_explored_as_far_as_its_numbers_go(
     page.keyboard.press("Escape")
     assert opened.complaints == []
     page.close()
+
+
+@pytest.mark.parametrize(
+    ("width", "place"), [(1280, 200), (500, 16)]
+)  # of a view's top: under the bar, if it stays
+def test_a_link_to_a_view_leads_there_though_the_views_above_come_meanwhile(
+    context: Any, files: dict[str, Path], width: int, place: int
+) -> None:
+    opened = Opened(context, files["decoder"].as_uri())
+    page = opened.page
+    page.set_viewport_size({"width": width, "height": 900})
+    page.get_by_role("link", name="Beam tree").click()
+    assert top_at_rest(page) == place
+    page.mouse.move(width / 2, 600)
+    page.mouse.wheel(0, -300)
+    assert top_at_rest(page) == place + 300
+    page.goto("about:blank")
+    page.goto(f"{files['decoder'].as_uri()}#beams")
+    page.wait_for_selector("section.view")
+    assert top_at_rest(page) == place
+    assert opened.complaints == []
+    page.close()
+
+
+def top_at_rest(page: Any) -> int:
+    """Where the top of the beam tree stands in the window, once it has stood there for a moment."""
+    tops: list[int] = []
+    for _ in range(MOST_TRIES):
+        page.wait_for_timeout(100)
+        tops.append(round(page.evaluate(TOP)))
+        if len(tops) > 8 and len(set(tops[-8:])) == 1:
+            break
+    return tops[-1]
 
 
 def test_views_of_an_exported_page_are_saved_as_pictures(context: Any, files: dict[str, Path]) -> None:
