@@ -12,8 +12,11 @@ import pytest
 
 import clearformer as cf
 from clearformer import lens
+from clearformer.model import ModelConfig
+from clearformer.model.attention import MultiHead
 from clearformer.page.standalone import export
 from clearformer.page.views import views_of
+from clearformer.text import BPETokenizerSpec, specials_of
 
 from ..unit.lens.test_embeddings import TEXT
 from ..unit.page.conftest import FAMILIES, saved_runs
@@ -21,6 +24,7 @@ from .test_page_in_a_browser import CHROMIUM, MINUS, MOST_TRIES, api
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no browser here")
 MOST_WAITING = 30_000  # milliseconds
+RIGHTS = "all => all.map((each) => each.getBoundingClientRect().right)"
 TOP = "document.getElementById('beams').getBoundingClientRect().top"
 WICKED = "the </script><!-- <b>bank</b> &amp; '\" ]]>"
 
@@ -170,6 +174,34 @@ def top_at_rest(page: Any) -> int:
         if len(tops) > 8 and len(set(tops[-8:])) == 1:
             break
     return tops[-1]
+
+
+@pytest.fixture(scope="module")
+def long_tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a text of 42 tokens, some of which are long, by a model of 11 heads."""
+    text = "The counterrevolutionaries bluntly lend internationalization." * 6
+    tokenizer = BPETokenizerSpec(vocab_size=350).train([text] * 3, specials=specials_of("decoder"))
+    config = ModelConfig(
+        vocab_size=tokenizer.vocab_size, d_model=22, n_layers=1, attention=MultiHead(n_heads=11)
+    )
+    folder = tmp_path_factory.mktemp("long")
+    run = cf.Run(cf.build(config), tokenizer).save(folder / "run")
+    return cf.export_page(run, folder / "page.html", text=text, pictures=False)
+
+
+def test_what_a_query_reads_is_within_the_card(context: Any, long_tokens: Path) -> None:
+    opened = Opened(context, long_tokens.as_uri())
+    for width in (1280, 1000, 500):
+        opened.page.set_viewport_size({"width": width, "height": 900})
+        attention = opened.section("attention")
+        api.expect(attention.locator(".reads b").first).to_be_visible()
+        most = attention.evaluate("each => each.getBoundingClientRect().right - 16")
+        rights = attention.locator(".reads li > *").evaluate_all(RIGHTS)
+        assert max(rights) <= most + 1, width
+        pattern = attention.locator(".heatmap-body").evaluate("each => each.clientWidth")
+        assert pattern > 300, width
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    opened.page.close()
 
 
 def test_views_of_an_exported_page_are_saved_as_pictures(context: Any, files: dict[str, Path]) -> None:
