@@ -176,6 +176,19 @@ def top_at_rest(page: Any) -> int:
     return tops[-1]
 
 
+def test_the_map_of_an_encoder_decoder_has_two_stacks_that_share_the_embedding(
+    context: Any, runs: dict[str, Any], files: dict[str, Path]
+) -> None:
+    opened = Opened(context, files["encoder-decoder"].as_uri())
+    embedding = lens.architecture(runs["encoder-decoder"]).components[0]
+    overview = opened.section("overview")
+    api.expect(overview.locator(".stack h3")).to_have_text(["encoder", "decoder"])
+    assert overview.locator(".block > p").all_inner_texts() == ["block 0 of 3"] * 2
+    embeddings = overview.locator(".box[title=embed] small").all_inner_texts()
+    assert embeddings == [f"{embedding.parameters / 1000:.1f}k", "shared"]
+    opened.page.close()
+
+
 @pytest.fixture(scope="module")
 def long_tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a text of 42 tokens, some of which are long, by a model of 11 heads."""
