@@ -18,6 +18,7 @@ from clearformer.page.standalone import export
 from clearformer.page.views import views_of
 from clearformer.text import BPETokenizerSpec, specials_of
 
+from ..seeding import seed
 from ..unit.lens.test_embeddings import TEXT
 from ..unit.page.conftest import FAMILIES, saved_runs
 from .test_page_in_a_browser import CHROMIUM, MINUS, MOST_TRIES, api
@@ -25,6 +26,10 @@ from .test_page_in_a_browser import CHROMIUM, MINUS, MOST_TRIES, api
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no browser here")
 MOST_WAITING = 30_000  # milliseconds
 RIGHTS = "all => all.map((each) => each.getBoundingClientRect().right)"
+GAPS = """all => all.map((each) => {
+  const [token, score] = [...each.querySelectorAll("text")].map((text) => text.getBoundingClientRect());
+  return score.left - token.right;
+})"""
 TOP = "document.getElementById('beams').getBoundingClientRect().top"
 WICKED = "the </script><!-- <b>bank</b> &amp; '\" ]]>"
 
@@ -191,8 +196,9 @@ def test_the_map_of_an_encoder_decoder_has_two_stacks_that_share_the_embedding(
 
 @pytest.fixture(scope="module")
 def long_tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a text of 42 tokens, some of which are long, by a model of 11 heads."""
-    text = "The counterrevolutionaries bluntly lend internationalization." * 6
+    """The page of a text of 45 tokens, some of which are long, by a model of 11 heads."""
+    seed(0)
+    text = " ".join(["The counterrevolutionaries bluntly lend internationalization"] * 9)
     tokenizer = BPETokenizerSpec(vocab_size=350).train([text] * 3, specials=specials_of("decoder"))
     config = ModelConfig(
         vocab_size=tokenizer.vocab_size, d_model=22, n_layers=1, attention=MultiHead(n_heads=11)
@@ -214,6 +220,17 @@ def test_what_a_query_reads_is_within_the_card(context: Any, long_tokens: Path) 
         pattern = attention.locator(".heatmap-body").evaluate("each => each.clientWidth")
         assert pattern > 300, width
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    opened.page.close()
+
+
+def test_a_token_of_the_beam_tree_ends_before_its_score(context: Any, long_tokens: Path) -> None:
+    opened = Opened(context, long_tokens.as_uri())
+    nodes = opened.section("beams").locator(".beam-tree g:has(> .score:not(:empty))")
+    nodes.first.wait_for()
+    gaps = nodes.evaluate_all(GAPS)
+    assert len(gaps) > 10
+    assert min(gaps) > 2
+    assert any("…" in words for words in nodes.all_text_contents())
     opened.page.close()
 
 
