@@ -25,6 +25,17 @@ CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 MINUS = "\N{MINUS SIGN}"
 SIZE: Any = {"width": 1280, "height": 900}
 FOCUSED = "(at => [at.closest('section')?.id ?? '', at.getAttribute('role') || at.name || ''])(document.activeElement)"
+KEEP_WORDS = """window.written = [];
+const { fillText } = CanvasRenderingContext2D.prototype;
+CanvasRenderingContext2D.prototype.fillText = function (words, ...where) {
+  written.push(words);
+  return fillText.call(this, words, ...where);
+};"""
+PIXELS = """(red) => {
+  const canvas = document.querySelector("#training .curve canvas");
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return data.filter((each, i) => i % 4 === 0 && each === red && data[i + 3] === 255).length;
+}"""  # of the first curve that have so much red
 MOST_TRIES, MOST_TABS = 100, 300
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"there is no browser here ({', '.join(BROWSERS)})")
 
@@ -296,6 +307,25 @@ def test_training_is_seen_while_it_goes_on(browser: Any, runs: dict[str, Any], t
     record(6)
     api.expect(told).to_contain_text("0.5000")
     assert [url for url in window.asked if "training" in url] == asked  # nothing was fetched again
+    assert window.complaints == []
+    window.close()
+
+
+def test_the_first_step_of_a_training_is_a_point_beside_labels_that_differ(
+    browser: Any, runs: dict[str, Any], tmp_path: Any
+) -> None:
+    run = runs["decoder"].save(tmp_path / "first")
+    line = {"step": 1, "loss": 10.83, "val_loss": 10.831, "lr": 0.1, "grad_norm": 1.0}
+    run.folder.metrics_file.write_text(json.dumps(line) + "\n")
+    window = Window(browser, run)
+    window.context.add_init_script(KEEP_WORDS)
+    window.enter_anew()
+    window.section("training").locator(".curve canvas").first.wait_for()
+    written = window.page.evaluate("written")
+    assert {"10.83", "10.8305", "10.831"} <= set(written)
+    assert "10.8" not in written
+    for red in (0xB3, 0x0A):  # of the loss, and of the held-out loss
+        assert window.page.evaluate(PIXELS, red) > 0
     assert window.complaints == []
     window.close()
 
