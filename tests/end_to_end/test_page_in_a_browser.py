@@ -25,6 +25,17 @@ CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 MINUS = "\N{MINUS SIGN}"
 SIZE: Any = {"width": 1280, "height": 900}
 FOCUSED = "(at => [at.closest('section')?.id ?? '', at.getAttribute('role') || at.name || ''])(document.activeElement)"
+KEEP_WORDS = """window.written = [];
+const { fillText } = CanvasRenderingContext2D.prototype;
+CanvasRenderingContext2D.prototype.fillText = function (words, ...where) {
+  written.push(words);
+  return fillText.call(this, words, ...where);
+};"""
+PIXELS = """(red) => {
+  const canvas = document.querySelector("#training .curve canvas");
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return data.filter((each, i) => i % 4 === 0 && each === red && data[i + 3] === 255).length;
+}"""  # of the first curve that have so much red
 MOST_TRIES, MOST_TABS = 100, 300
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"there is no browser here ({', '.join(BROWSERS)})")
 
@@ -233,6 +244,18 @@ def test_a_link_shows_what_its_sender_saw_and_back_goes_back(window: Window) -> 
     assert window.selected()["layer"] == "2"
 
 
+def test_a_page_is_opened_at_the_view_that_its_address_names(window: Window) -> None:
+    page = window.page
+    page.goto("about:blank")
+    page.goto(f"{window.looking.address}#beams")
+    tree = page.locator("section#beams")
+    api.expect(tree.locator("svg")).to_be_in_viewport()
+    page.wait_for_load_state("networkidle")
+    assert abs(tree.bounding_box()["y"] - 200) < 2  # under the bar
+    assert page.url.endswith("#beams")
+    assert window.complaints == []
+
+
 def test_what_stands_in_the_middle_of_the_window_is_asked_for_first(window: Window) -> None:
     page = window.page
     for name in ("ledger", "score", "sources"):
@@ -284,6 +307,25 @@ def test_training_is_seen_while_it_goes_on(browser: Any, runs: dict[str, Any], t
     record(6)
     api.expect(told).to_contain_text("0.5000")
     assert [url for url in window.asked if "training" in url] == asked  # nothing was fetched again
+    assert window.complaints == []
+    window.close()
+
+
+def test_the_first_step_of_a_training_is_a_point_beside_labels_that_differ(
+    browser: Any, runs: dict[str, Any], tmp_path: Any
+) -> None:
+    run = runs["decoder"].save(tmp_path / "first")
+    line = {"step": 1, "loss": 10.83, "val_loss": 10.831, "lr": 0.1, "grad_norm": 1.0}
+    run.folder.metrics_file.write_text(json.dumps(line) + "\n")
+    window = Window(browser, run)
+    window.context.add_init_script(KEEP_WORDS)
+    window.enter_anew()
+    window.section("training").locator(".curve canvas").first.wait_for()
+    written = window.page.evaluate("written")
+    assert {"10.83", "10.8305", "10.831"} <= set(written)
+    assert "10.8" not in written
+    for red in (0xB3, 0x0A):  # of the loss, and of the held-out loss
+        assert window.page.evaluate(PIXELS, red) > 0
     assert window.complaints == []
     window.close()
 

@@ -12,15 +12,25 @@ import pytest
 
 import clearformer as cf
 from clearformer import lens
+from clearformer.model import ModelConfig
+from clearformer.model.attention import MultiHead
 from clearformer.page.standalone import export
 from clearformer.page.views import views_of
+from clearformer.text import BPETokenizerSpec, specials_of
 
+from ..seeding import seed
 from ..unit.lens.test_embeddings import TEXT
 from ..unit.page.conftest import FAMILIES, saved_runs
 from .test_page_in_a_browser import CHROMIUM, MINUS, MOST_TRIES, api
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no browser here")
 MOST_WAITING = 30_000  # milliseconds
+RIGHTS = "all => all.map((each) => each.getBoundingClientRect().right)"
+GAPS = """all => all.map((each) => {
+  const [token, score] = [...each.querySelectorAll("text")].map((text) => text.getBoundingClientRect());
+  return score.left - token.right;
+})"""
+TOP = "document.getElementById('beams').getBoundingClientRect().top"
 WICKED = "the </script><!-- <b>bank</b> &amp; '\" ]]>"
 
 
@@ -136,6 +146,92 @@ def test_an_exported_page_is_explored_as_far_as_its_numbers_go(
     page.keyboard.press("Escape")
     assert opened.complaints == []
     page.close()
+
+
+@pytest.mark.parametrize(
+    ("width", "place"), [(1280, 200), (500, 16)]
+)  # of a view's top: under the bar, if it stays
+def test_a_link_to_a_view_leads_there_though_the_views_above_come_meanwhile(
+    context: Any, files: dict[str, Path], width: int, place: int
+) -> None:
+    opened = Opened(context, files["decoder"].as_uri())
+    page = opened.page
+    page.set_viewport_size({"width": width, "height": 900})
+    page.get_by_role("link", name="Beam tree").click()
+    assert top_at_rest(page) == place
+    page.mouse.move(width / 2, 600)
+    page.mouse.wheel(0, -300)
+    assert top_at_rest(page) == place + 300
+    page.goto("about:blank")
+    page.goto(f"{files['decoder'].as_uri()}#beams")
+    page.wait_for_selector("section.view")
+    assert top_at_rest(page) == place
+    assert opened.complaints == []
+    page.close()
+
+
+def top_at_rest(page: Any) -> int:
+    """Where the top of the beam tree stands in the window, once it has stood there for a moment."""
+    tops: list[int] = []
+    for _ in range(MOST_TRIES):
+        page.wait_for_timeout(100)
+        tops.append(round(page.evaluate(TOP)))
+        if len(tops) > 8 and len(set(tops[-8:])) == 1:
+            break
+    return tops[-1]
+
+
+def test_the_map_of_an_encoder_decoder_has_two_stacks_that_share_the_embedding(
+    context: Any, runs: dict[str, Any], files: dict[str, Path]
+) -> None:
+    opened = Opened(context, files["encoder-decoder"].as_uri())
+    embedding = lens.architecture(runs["encoder-decoder"]).components[0]
+    overview = opened.section("overview")
+    api.expect(overview.locator(".stack h3")).to_have_text(["encoder", "decoder"])
+    assert overview.locator(".block > p").all_inner_texts() == ["block 0 of 3"] * 2
+    embeddings = overview.locator(".box[title=embed] small").all_inner_texts()
+    assert embeddings == [f"{embedding.parameters / 1000:.1f}k", "shared"]
+    opened.page.close()
+
+
+@pytest.fixture(scope="module")
+def long_tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a text of 45 tokens, some of which are long, by a model of 11 heads."""
+    seed(0)
+    text = " ".join(["The counterrevolutionaries bluntly lend internationalization"] * 9)
+    tokenizer = BPETokenizerSpec(vocab_size=350).train([text] * 3, specials=specials_of("decoder"))
+    config = ModelConfig(
+        vocab_size=tokenizer.vocab_size, d_model=22, n_layers=1, attention=MultiHead(n_heads=11)
+    )
+    folder = tmp_path_factory.mktemp("long")
+    run = cf.Run(cf.build(config), tokenizer).save(folder / "run")
+    return cf.export_page(run, folder / "page.html", text=text, pictures=False)
+
+
+def test_what_a_query_reads_is_within_the_card(context: Any, long_tokens: Path) -> None:
+    opened = Opened(context, long_tokens.as_uri())
+    for width in (1280, 1000, 500):
+        opened.page.set_viewport_size({"width": width, "height": 900})
+        attention = opened.section("attention")
+        api.expect(attention.locator(".reads b").first).to_be_visible()
+        most = attention.evaluate("each => each.getBoundingClientRect().right - 16")
+        rights = attention.locator(".reads li > *").evaluate_all(RIGHTS)
+        assert max(rights) <= most + 1, width
+        pattern = attention.locator(".heatmap-body").evaluate("each => each.clientWidth")
+        assert pattern > 300, width
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    opened.page.close()
+
+
+def test_a_token_of_the_beam_tree_ends_before_its_score(context: Any, long_tokens: Path) -> None:
+    opened = Opened(context, long_tokens.as_uri())
+    nodes = opened.section("beams").locator(".beam-tree g:has(> .score:not(:empty))")
+    nodes.first.wait_for()
+    gaps = nodes.evaluate_all(GAPS)
+    assert len(gaps) > 10
+    assert min(gaps) > 2
+    assert any("…" in words for words in nodes.all_text_contents())
+    opened.page.close()
 
 
 def test_views_of_an_exported_page_are_saved_as_pictures(context: Any, files: dict[str, Path]) -> None:

@@ -5,6 +5,7 @@ import { PageModel } from "./core/model.js";
 import { keyOf } from "./core/selection.js";
 import { useSignal } from "./core/signal.js";
 import { Frame } from "./parts/frame.js";
+import { goTo } from "./parts/going.js";
 import { LensBar } from "./parts/lens_bar.js";
 import attention from "./views/attention.js";
 import beams from "./views/beams.js";
@@ -60,15 +61,21 @@ function Page({ runs, selection, onSelect, source, banner, Tool }) {
   useEffect(() => {
     document.title = `${run.name} · clearformer`;
   }, [run.name]);
+  useEffect(() => goTo(location.hash.slice(1), "instant"), []);
   return html`
     ${banner}
     <header class="top">
       <h1 class="name"><b>clearformer</b> ${run.name} <small>step ${chosen.checkpoint === "latest" ? run.step : chosen.checkpoint}</small></h1>
-      <nav aria-label="views">${views.map(([name, view]) => html`<a key=${name} href=${`#${name}`}>${view.title}</a>`)}${Tool && html`<${Tool} run=${run} selection=${chosen} />`}</nav>
+      <nav aria-label="views">${views.map(([name, view]) => html`<a key=${name} href=${`#${name}`} onClick=${(/** @type {MouseEvent} */ event) => opensHere(event) && goTo(name)}>${view.title}</a>`)}${Tool && html`<${Tool} run=${run} selection=${chosen} />`}</nav>
       <fieldset class="bar" disabled=${source.fixed.includes("text")}><${LensBar} runs=${runs} steps=${steps} source=${source} selection=${chosen} onSelect=${onSelect} /></fieldset>
     </header>
     <main>${views.map(([name, view]) => html`<${Asked} key=${`${run.name} ${name}`} name=${name} ...${view} chosen=${chosen} missing=${view.uses.includes("checkpoint") ? missing : ""} onSelect=${onSelect} source=${source} />`)}</main>
   `;
+}
+
+/** Whether a click on a link opens it in this window. @param {MouseEvent} event */
+function opensHere(event) {
+  return !(event.ctrlKey || event.metaKey || event.shiftKey);
 }
 
 /**

@@ -16,7 +16,7 @@ async function begin() {
   }
   const { runs, first } = await response.json();
   const selection = signal(fromAddress(location.search, first));
-  if (new URLSearchParams(location.search).has("token")) history.replaceState(null, "", toAddress(selection.value, first));
+  if (new URLSearchParams(location.search).has("token")) history.replaceState(null, "", toAddress(selection.value, first) + location.hash);
   addEventListener("popstate", () => (selection.value = fromAddress(location.search, first)));
   const onSelect = (/** @type {any} */ fields) => {
     const chosen = { ...selection.value, ...fields };

@@ -2,6 +2,8 @@
 import { html, useEffect, useRef, useState } from "../core/html.js";
 
 const HEIGHT = 180;
+const MOST_DIGITS = 7; // of a label
+const MOST_POINTS = 2; // of a series that is drawn as points, too: one makes no line
 const WHOLE = Array.from({ length: 27 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)); // possible distances of labels
 
 /**
@@ -38,12 +40,12 @@ export function Curve({ title, series, lines, marks = [], levels = [], log = fal
     const style = getComputedStyle(element);
     const hue = (/** @type {string} */ colour) => (colour.startsWith("--") ? style.getPropertyValue(colour) : colour);
     const axis = { stroke: hue("--quiet"), grid: { stroke: hue("--line"), width: 1 }, ticks: { show: false } };
-    const lineOf = (/** @type {any} */ { label, colour, dashed }) => ({ label, dash: dashed ? [6, 4] : undefined, stroke: hue(colour), width: series.length > 2 ? 1.5 : 2, spanGaps: true, points: { show: points, size: 5 } });
+    const lineOf = (/** @type {any} */ { label, colour, dashed }) => ({ label, dash: dashed ? [6, 4] : undefined, stroke: hue(colour), width: series.length > 2 ? 1.5 : 2, spanGaps: true, points: { show: (/** @type {any} */ chart, /** @type {number} */ i) => points || chart.data[i].filter(Number.isFinite).length <= MOST_POINTS, size: 5 } });
     plot.current = new uPlot({
       width: element.clientWidth,
       height: HEIGHT,
       scales: { x: { time: false, range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low ?? 0), high ?? 1] }, y: { distr: log ? 3 : 1, range: log ? undefined : (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => withLevels(low, high, told.current.levels) } },
-      axes: [{ ...axis, size: 32, incrs: WHOLE }, { ...axis, size: 56, values: (/** @type {any} */ _, /** @type {number[]} */ splits) => splits.map(shortly), ...(log ? { splits: powersOfTen } : {}) }],
+      axes: [{ ...axis, size: 32, incrs: WHOLE }, { ...axis, size: 56, values: (/** @type {any} */ _, /** @type {number[]} */ splits) => shortly(splits), ...(log ? { splits: powersOfTen } : {}) }],
       series: [{ label: "step" }, ...series.map(lineOf)],
       legend: { markers: { dash: (/** @type {any} */ chart, /** @type {number} */ i) => (chart.series[i].dash ? "dashed" : "solid") } },
       hooks: { draw: [(/** @type {any} */ chart) => paintMarks(chart, told.current, { ink: hue("--ink"), quiet: hue("--quiet"), paper: hue("--sheet") })] },
@@ -84,13 +86,16 @@ function withLevels(low, high, levels) {
   const values = [low, high, ...levels.map((level) => level.value)].filter(Number.isFinite);
   if (!values.length) return [0, 1];
   const [least, most] = [Math.min(...values), Math.max(...values)];
-  const room = 0.06 * (most - least) || 0.5;
+  const room = 0.06 * (most - least) || 0.5 * Math.abs(most) || 0.5;
   return [least - room, most + room];
 }
 
-/** @param {number} value */
-function shortly(value) {
-  return String(Number(value.toPrecision(3)));
+/** Labels of ticks, with as many digits as tell them apart. @param {number[]} splits @returns {string[]} */
+function shortly(splits) {
+  for (let digits = 3; ; digits++) {
+    const labels = splits.map((value) => String(Number(value.toPrecision(digits))));
+    if (digits === MOST_DIGITS || new Set(labels).size === labels.length) return labels;
+  }
 }
 
 /** The ticks of a logarithmic axis. @param {any} _ @param {number} __ @param {number} low @param {number} high */

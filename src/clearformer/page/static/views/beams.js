@@ -3,9 +3,10 @@ import { html, isFixed, select, view } from "../core/html.js";
 import { number, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
 
-const WIDE = 116;
+const WIDE = 148;
 const HIGH = 28;
-const LONGEST = 9; // letters of a token in its box
+const BOX = WIDE - 24;
+const [LETTER, SMALL] = [7.3, 6.7]; // widths of a letter of a token and of a score, in pixels
 
 /** @param {{model: any, found: any, selection: any}} props */
 function Beams({ model, found, selection }) {
@@ -50,9 +51,10 @@ function Node({ node, place, open }) {
 
 /** @param {{x: number, y: number, words: string, score?: string, title: string}} props */
 function Box({ x, y, words, score = "", title }) {
-  const short = words.length > LONGEST ? `${words.slice(0, LONGEST - 1)}…` : words;
+  const room = Math.floor((BOX - 20 - SMALL * score.length) / LETTER);
+  const short = words.length > room ? `${words.slice(0, room - 1)}…` : words;
   return html`<title>${title}</title>
-    <rect x=${x * WIDE + 1} y=${y * HIGH + 3} width=${WIDE - 24} height=${HIGH - 6} rx="4" />
+    <rect x=${x * WIDE + 1} y=${y * HIGH + 3} width=${BOX} height=${HIGH - 6} rx="4" />
     <text x=${x * WIDE + 7} y=${y * HIGH + 18}>${short}</text>
     <text class="score" x=${(x + 1) * WIDE - 28} y=${y * HIGH + 18}>${score}</text>`;
 }
