@@ -241,3 +241,20 @@ def test_the_evaluation_that_is_proposed_works_without_held_out_data(
     assert capsys.readouterr().err == (
         "clearformer: nothing of the run's data is held out: choose --split (train), or other data with --data\n"
     )
+
+
+def test_what_an_earlier_command_imported_is_no_part_of_a_later_one_s_advice(
+    trains: Trains, pairs: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text("")
+    begun = (
+        "translate",
+        *pairs,
+        "tokenizer=char",
+        "train.objective.batch_tokens=300",
+        "data.val_fraction=0.1",
+    )
+    with_import, _ = trains(*begun, "--import", "own.py", "--run", "a")
+    assert all(command.endswith(" --import own.py") for command in next_commands(with_import))
+    without, _ = trains(*begun, "--run", "b")
+    assert not any("--import" in command for command in next_commands(without))

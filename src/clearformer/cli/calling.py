@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
+from clearformer.cli.commands_to_type import remember_imports
 from clearformer.cli.failures import UsageMistake
 from clearformer.errors import did_you_mean, nearest, shortened
 
@@ -51,6 +52,7 @@ def add_common_options(command: Any, enable_debug: Callable[[], None]) -> None:
     """Add --debug and --import to a command, or to each command of a group."""
 
     def run_files(files: list[Path] | None) -> None:
+        remember_imports(files or [])
         if files:
             from clearformer.registry import import_parts
 

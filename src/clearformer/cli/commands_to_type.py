@@ -4,23 +4,21 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+
+_imported: list[Path] = []  # the files that the present command was given with --import
+
+
+def remember_imports(files: Iterable[Path]) -> None:
+    """Record the files that the present command was given with --import."""
+    _imported[:] = files
 
 
 def to_type(command: str) -> str:
-    """Return the line for a terminal that runs a command of this program with the parts that were imported here."""
-    imported = "".join(f" --import {shlex.quote(os.path.relpath(file))}" for file in _imported_files())
+    """Return the line for a terminal that runs a command of this program, with the parts that this one imported."""
+    imported = "".join(f" --import {shlex.quote(os.path.relpath(file))}" for file in _imported)
     return f"{program_as_called()} {command}{imported}"
-
-
-def _imported_files() -> list[Path]:
-    if (
-        "clearformer.registry" not in sys.modules
-    ):  # it imports torch, and without it nothing was imported here
-        return []
-    from clearformer.registry import imported_files
-
-    return imported_files()
 
 
 def program_as_called() -> str:
