@@ -345,14 +345,10 @@ def _set_kinds(slot: str, kinds: list[type[Spec]]) -> None:
     before = list(slot_variants(_field(slot)).values())
     try:
         _replace_kinds(before, kinds)
-    except (
-        PydanticUserError,
-        PydanticUndefinedAnnotation,
-    ) as error:  # such as a field of a type not defined yet
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         _replace_kinds(kinds, before)
-        raise ConfigError(
-            f"{kinds[-1].__name__} cannot be a kind of {slot}: {shortened(str(error))}"
-        ) from error
+        name = kinds[-1].__name__
+        raise ConfigError(f"{name} cannot be a kind of {slot}: {shortened(str(error))}") from error
 
 
 def _replace_kinds(before: list[type[Spec]], after: list[type[Spec]]) -> None:

@@ -294,17 +294,12 @@ class Outcome:
         runs = [(seed, record.values) for arm in arms for seed, record in self.records.get(arm, {}).items()]
         diverged = [seed for seed, values in runs if "diverged_at" in values]
         without = [seed for seed, values in runs if name in values and not is_number(values[name])]
-        found = [
-            (seeds, what) for seeds, what in ((diverged, "diverged"), (without, "gave no number")) if seeds
+        parts = [
+            what if len(seeds) == len(runs) else f"{what} with {_seeds(seeds)}"
+            for seeds, what in ((diverged, "diverged"), (without, "gave no number"))
+            if seeds
         ]
-        return (
-            f"{label} "
-            + " and ".join(
-                what + ("" if len(seeds) == len(runs) else f" with {_seeds(seeds)}") for seeds, what in found
-            )
-            if found
-            else ""
-        )
+        return f"{label} {' and '.join(parts)}" if parts else ""
 
     def n_diverged(self, label: str) -> int:
         """Return the number of runs of an arm, or of all arms of a side, that diverged."""

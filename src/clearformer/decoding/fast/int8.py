@@ -92,12 +92,9 @@ def with_int8_weights(model: ModelT) -> ModelT:
         if isinstance(layer, Linear)
     }
     replaced[id(model.embed)] = Int8Embedding(embeddings)
-    shared = {
-        id(point): point for point in hook_points(model).values()
-    }  # a hooked model's copy is hooked too
-    copied = (
-        copy.deepcopy(model, dict[int, Any](replaced | shared)).eval().requires_grad_(requires_grad=False)
-    )
+    # The copy has the model's own hook points, so that it is hooked where the model is.
+    kept = replaced | {id(point): point for point in hook_points(model).values()}
+    copied = copy.deepcopy(model, dict[int, Any](kept)).eval().requires_grad_(requires_grad=False)
     if model.head is None:  # tied: the head shares the embeddings' rows
         del copied.head
         copied.add_module("head", Int8Linear(embeddings, model.head_bias))
