@@ -394,15 +394,17 @@ def test_the_watch_tells_who_computes_what(tmp_path: Path, capsys: pytest.Captur
     left = watch.update()[0]
     assert (left.state, left.step) == ("waiting", 2)
     store.write_failure(trial, "no room")
+    store.write_failure(jobs[1].trial, "no room")
     failed = watch.update()
     assert failed[0].state == "failed"
-    assert summary(failed) == "0 of 4 runs done, 3 waiting, 1 failed"
+    assert summary(failed) == "0 of 4 runs done, 2 waiting, 2 failed"
     told = capsys.readouterr().err.splitlines()
     assert told[0].startswith("tiny: 1 layers, seed 1: started by ")
     assert told[1:] == [
         "0 of 4 runs done, 1 running, 3 waiting",
         "tiny: 1 layers, seed 1: its worker is gone; waiting for another",
         "tiny: 1 layers, seed 1: failed: no room",
+        f"tiny: {jobs[1].trial.name}: failed: for the same reason",
     ]
 
 

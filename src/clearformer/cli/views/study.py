@@ -171,9 +171,21 @@ def outcome_text(found: Outcome, folder: Path) -> str:
         parts.append(table(heads, map(_published_row, published), n_left=2))
     if claims := found.claims():
         parts.append("\n".join(map(_claim_line, claims)))
-    parts += [f"failed: {name}: {problem}" for name, problem in found.failures.items()]
+    parts += failures(found)
     parts.append(f"report: {folder / found.study.name / 'report.html'}")
     return "\n\n".join(part for part in parts if part)
+
+
+def failures(found: Outcome) -> list[str]:
+    """Return each reason why runs failed, once, after the first of the runs and the number of the others."""
+    runs: dict[str, list[str]] = {}
+    for name, problem in found.failures.items():
+        runs.setdefault(problem, []).append(name)
+    return [f"failed: {_first_and_number(names)}: {problem}" for problem, names in runs.items()]
+
+
+def _first_and_number(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]}, and {count(len(names) - 1, 'more run')}"
 
 
 def numbers(found: Outcome) -> str:

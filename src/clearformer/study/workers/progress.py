@@ -197,6 +197,7 @@ class LinesWatch(Watch):
     def __init__(self, jobs: Sequence[Job], store: Store) -> None:
         super().__init__(jobs, store)
         self._told: dict[int, State] = {}
+        self._problems: set[str] = set()
 
     def show(self, standings: list[Standing]) -> None:
         is_first = not self._told
@@ -214,7 +215,9 @@ class LinesWatch(Watch):
         if each.state == "running":
             return f"{told}started by {each.worker}" if each.worker else f"{told}started"
         if each.state == "failed":
-            return f"{told}failed: {each.problem}"
+            known = each.problem in self._problems
+            self._problems.add(each.problem)
+            return f"{told}failed: {'for the same reason' if known else each.problem}"
         if each.state == "waiting":
             return f"{told}its worker is gone; waiting for another"
         left = self.seconds_left(standings)
