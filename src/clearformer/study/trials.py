@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from clearformer.config import explicit, sections_of, whole
+from clearformer.config import NONE, explicit, sections_of, whole
 from clearformer.data import prepare_data
 from clearformer.errors import ConfigError
 from clearformer.presets import resolve_settings
@@ -85,7 +85,7 @@ class Trial:
     def place(self) -> dict[str, Any]:
         """The settings that say where the data lie; empty for built-in data and for probes."""
         data = {} if self.config is None else whole(self.config.data)
-        return {name: value for name, value in data.items() if _is_place(name) and value is not None}
+        return {name: value for name, value in data.items() if _is_place(name) and value != NONE}
 
     @cached_property
     def identity(self) -> str:

@@ -1,5 +1,6 @@
 """The folder of studies: records, failures, results that came without their data."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,23 @@ def test_of_another_measure_nothing_is_taken(tmp_path: Path) -> None:
     assert found is not None
     assert found.of(trial).values == {"val_loss": 2.0}
     assert listed(tiny_study(tmp_path), store.by_settings())["done"] == 1
+
+
+def test_a_result_on_built_in_data_counts_where_they_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = tiny_study(tmp_path)
+    settings = {name: value for name, value in study.settings.items() if name != "data"}
+    study = replace(study, settings={**settings, "data.name": "shakespeare"})
+    store, trial = Store(tmp_path / "studies"), trials(study)[0]
+    store.write(record_of(f"{trial.settings_key}-0123456789abcdef"))
+
+    def offline(*_: object, **__: object) -> None:
+        raise DataError("data.name=shakespeare: not on this machine")
+
+    monkeypatch.setattr("clearformer.study.trials.prepare_data", offline)
+    assert (trial.place, trial.identity) == ({}, trial.settings_key)
+    assert store.is_done(trial)
 
 
 def test_a_result_is_found_without_its_data_as_long_as_it_is_the_only_one(tmp_path: Path) -> None:
