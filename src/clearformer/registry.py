@@ -21,6 +21,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -96,7 +97,7 @@ METHODS: dict[str, dict[str, tuple[str, ...]]] = {
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
-IMPORTED_AS = "clearformer_parts_"  # with the file's name, the name of a module that `import_parts` runs
+IMPORTED_AS = "clearformer_parts_"  # the beginning of the name of a module that `import_parts` runs
 
 _OWN_TEXTS: set[str] = set()
 
@@ -170,8 +171,9 @@ def import_parts(file: str | Path) -> None:
         ConfigError: there is no such file, or it raises an error.
     """
     path = Path(file).expanduser().resolve()
-    name = f"{IMPORTED_AS}{path.stem}"
-    if getattr(sys.modules.get(name), "__file__", None) == str(path):
+    # Named by its path too: two files may have one name, in different folders.
+    name = f"{IMPORTED_AS}{path.stem}_{blake2b(str(path).encode(), digest_size=8).hexdigest()}"
+    if name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:

@@ -21,7 +21,7 @@ from clearformer.model.attention import LastModule, Mean, MultiHead, MultiHeadMo
 from clearformer.model.cache import KeyValueCache, LayerCache
 from clearformer.model.norms import RMSNorm
 from clearformer.presets import PRESETS
-from clearformer.registry import SLOTS, AttentionBase, import_parts, register, unregister
+from clearformer.registry import SLOTS, AttentionBase, import_parts, imported_files, register, unregister
 from clearformer.testing import check_kind, close
 from clearformer.training.config import RunConfig
 from clearformer.training.planning import plan as plan_module
@@ -261,6 +261,19 @@ def test_a_file_brings_its_kinds_once(tmp_path: Path) -> None:
     first = slot_variants(cf.ModelConfig.model_fields["norm"])["from_a_file"]
     import_parts(tmp_path / "parts_a.py")
     assert slot_variants(cf.ModelConfig.model_fields["norm"])["from_a_file"] is first
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    files = [tmp_path / folder / "parts_b.py" for folder in ("one", "other", "copy")]
+    for file, kind in zip(files, ("one", "other", "one"), strict=True):
+        file.parent.mkdir()
+        file.write_text(PARTS.replace("from_a_file", f"from_{kind}"))
+
+    import_parts(files[0])
+    import_parts(files[1])
+    assert set(files[:2]) <= set(imported_files())
+    with pytest.raises(ConfigError, match="from_one is already a kind of norm"):
+        import_parts(files[2])
 
 
 @pytest.mark.parametrize(
