@@ -136,8 +136,7 @@ def register(slot: Slot) -> Callable[[PartT], PartT]:
         return _add_text
     if slot == "study":
         return made_above("register.study")
-    if not isinstance(slot, str) or slot not in SLOTS:
-        raise ConfigError(f"there is no slot {shown(slot)}; there are {', '.join(SLOTS)}, text and study")
+    _check_slot(slot, "text", "study")
 
     def add(part: PartT) -> PartT:
         ADDING.get(slot, partial(_add_kind, slot))(part)
@@ -150,8 +149,9 @@ def unregister(slot: Slot, name: str) -> None:
     """Remove a registered kind or text.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no such slot, or none of that name in it.
     """
+    _check_slot(slot, "text")
     known: Any = BUILT_IN if slot == "text" else slot_variants(_field(slot))
     if name not in known:
         raise ConfigError(f"there is no {slot} {shown(name)}; there are {', '.join(known)}")
@@ -162,6 +162,14 @@ def unregister(slot: Slot, name: str) -> None:
         TASKS.pop(known[name], None)
         OWN_KINDS.pop(name, None)
         TOKENIZERS.pop(name, None)
+
+
+def _check_slot(slot: Any, *others: str) -> None:
+    names = [*SLOTS, *others]
+    if not isinstance(slot, str) or slot not in names:
+        raise ConfigError(
+            f"there is no slot {shown(slot)}; there are {', '.join(names[:-1])} and {names[-1]}"
+        )
 
 
 def import_parts(file: str | Path) -> None:

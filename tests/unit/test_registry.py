@@ -238,6 +238,16 @@ def test_a_text_is_made_of_strings_by_a_function_without_arguments() -> None:
             unregister("text", function.__name__)
 
 
+def test_what_is_not_registered_cannot_be_removed() -> None:
+    for slot, line in (
+        ("norms", "no slot 'norms'"),
+        ("study", "no slot 'study'"),
+        ("norm", "no norm 'centred'"),
+    ):
+        with pytest.raises(ConfigError, match=f"^there is {line}; there are "):
+            unregister(slot, "centred")  # type: ignore[arg-type]
+
+
 # --- where parts come from --------------------------------------------------------------------------------
 
 PARTS = """
