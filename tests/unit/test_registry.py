@@ -51,7 +51,7 @@ class CentredModule(nn.Module):
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
     """What a test registers is gone after it."""
-    fields = {slot: SLOTS[slot][0].model_fields for slot in ("attention", "norm", "optimizer")}
+    fields = {slot: SLOTS[slot][0].model_fields for slot in ("attention", "norm", "ffn", "optimizer")}
     before = {slot: set(slot_variants(of_owner[slot])) for slot, of_owner in fields.items()}
     yield
     for slot, of_owner in fields.items():
@@ -92,6 +92,44 @@ def test_the_kinds_of_the_package_are_what_they_were() -> None:
     assert RunConfig.model_json_schema() == schema
     with pytest.raises(ConfigError, match=r"norm\.kind is one of none, layernorm, rmsnorm; got 'centred'"):
         cf.ModelConfig(norm="centred")  # type: ignore[arg-type]
+
+
+class Convolved(Spec):
+    """A 1-wide convolution, whose weights no initialisation of the package knows, times a number for each dimension."""
+
+    kind: Literal["convolved"] = "convolved"
+
+    def build(self, d_model: int) -> nn.Module:
+        return ConvolvedModule(d_model)
+
+
+class ConvolvedModule(nn.Module):
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.conv, self.gain = nn.Conv1d(d, d, 1), nn.Parameter(torch.empty(d))
+        nn.init.constant_(self.gain, 0.7)
+        self.register_buffer("drawn", torch.empty(d).normal_())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x.mT).mT * self.gain
+
+
+def test_weights_that_no_initialisation_knows_begin_as_their_module_makes_them() -> None:
+    register("ffn")(Convolved)
+    config = cf.ModelConfig(vocab_size=13, d_model=32, n_layers=1, ffn=Convolved())  # type: ignore[arg-type]
+    torch.manual_seed(0)
+    model, state = cf.build(config), torch.get_rng_state()
+    module = model.blocks[0].mlp
+
+    assert (module.gain == 0.7).all()
+    assert module.conv.weight.std().item() == pytest.approx((3 * 32) ** -0.5, rel=0.1)
+    assert module.drawn.std().item() == pytest.approx(1, rel=0.4)
+    assert not module.conv.bias.any()
+    torch.manual_seed(0)
+    torch.testing.assert_close(cf.build(config).state_dict(), model.state_dict(), rtol=0, atol=0)
+    torch.manual_seed(0)
+    cf.build(config.replace(ffn="relu"))
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_cell_that_runs_again_replaces_its_kind_and_another_s_is_kept() -> None:
