@@ -119,7 +119,7 @@ def test_weights_that_no_initialisation_knows_begin_as_their_module_makes_them()
     config = cf.ModelConfig(vocab_size=13, d_model=32, n_layers=1, ffn=Convolved())  # type: ignore[arg-type]
     torch.manual_seed(0)
     model, state = cf.build(config), torch.get_rng_state()
-    module = model.blocks[0].mlp
+    module: Any = model.get_submodule("blocks.0.mlp")
 
     assert (module.gain == 0.7).all()
     assert module.conv.weight.std().item() == pytest.approx((3 * 32) ** -0.5, rel=0.1)
