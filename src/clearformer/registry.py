@@ -21,6 +21,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -96,7 +97,7 @@ METHODS: dict[str, dict[str, tuple[str, ...]]] = {
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
-IMPORTED_AS = "clearformer_parts_"  # with the file's name, the name of a module that `import_parts` runs
+IMPORTED_AS = "clearformer_parts_"  # the beginning of the name of a module that `import_parts` runs
 
 _OWN_TEXTS: set[str] = set()
 
@@ -135,8 +136,7 @@ def register(slot: Slot) -> Callable[[PartT], PartT]:
         return _add_text
     if slot == "study":
         return made_above("register.study")
-    if not isinstance(slot, str) or slot not in SLOTS:
-        raise ConfigError(f"there is no slot {shown(slot)}; there are {', '.join(SLOTS)}, text and study")
+    _check_slot(slot, "text", "study")
 
     def add(part: PartT) -> PartT:
         ADDING.get(slot, partial(_add_kind, slot))(part)
@@ -149,8 +149,9 @@ def unregister(slot: Slot, name: str) -> None:
     """Remove a registered kind or text.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no such slot, or none of that name in it.
     """
+    _check_slot(slot, "text")
     known: Any = BUILT_IN if slot == "text" else slot_variants(_field(slot))
     if name not in known:
         raise ConfigError(f"there is no {slot} {shown(name)}; there are {', '.join(known)}")
@@ -163,6 +164,14 @@ def unregister(slot: Slot, name: str) -> None:
         TOKENIZERS.pop(name, None)
 
 
+def _check_slot(slot: Any, *others: str) -> None:
+    names = [*SLOTS, *others]
+    if not isinstance(slot, str) or slot not in names:
+        raise ConfigError(
+            f"there is no slot {shown(slot)}; there are {', '.join(names[:-1])} and {names[-1]}"
+        )
+
+
 def import_parts(file: str | Path) -> None:
     """Run a Python file that registers parts; a file that has been run already is skipped.
 
@@ -170,8 +179,9 @@ def import_parts(file: str | Path) -> None:
         ConfigError: there is no such file, or it raises an error.
     """
     path = Path(file).expanduser().resolve()
-    name = f"{IMPORTED_AS}{path.stem}"
-    if getattr(sys.modules.get(name), "__file__", None) == str(path):
+    # Named by its path too: two files may have one name, in different folders.
+    name = f"{IMPORTED_AS}{path.stem}_{blake2b(str(path).encode(), digest_size=8).hexdigest()}"
+    if name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:

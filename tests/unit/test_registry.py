@@ -21,7 +21,7 @@ from clearformer.model.attention import LastModule, Mean, MultiHead, MultiHeadMo
 from clearformer.model.cache import KeyValueCache, LayerCache
 from clearformer.model.norms import RMSNorm
 from clearformer.presets import PRESETS
-from clearformer.registry import SLOTS, AttentionBase, import_parts, register, unregister
+from clearformer.registry import SLOTS, AttentionBase, import_parts, imported_files, register, unregister
 from clearformer.testing import check_kind, close
 from clearformer.training.config import RunConfig
 from clearformer.training.planning import plan as plan_module
@@ -51,7 +51,7 @@ class CentredModule(nn.Module):
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
     """What a test registers is gone after it."""
-    fields = {slot: SLOTS[slot][0].model_fields for slot in ("attention", "norm", "optimizer")}
+    fields = {slot: SLOTS[slot][0].model_fields for slot in ("attention", "norm", "ffn", "optimizer")}
     before = {slot: set(slot_variants(of_owner[slot])) for slot, of_owner in fields.items()}
     yield
     for slot, of_owner in fields.items():
@@ -92,6 +92,44 @@ def test_the_kinds_of_the_package_are_what_they_were() -> None:
     assert RunConfig.model_json_schema() == schema
     with pytest.raises(ConfigError, match=r"norm\.kind is one of none, layernorm, rmsnorm; got 'centred'"):
         cf.ModelConfig(norm="centred")  # type: ignore[arg-type]
+
+
+class Convolved(Spec):
+    """A 1-wide convolution, whose weights no initialisation of the package knows, times a number for each dimension."""
+
+    kind: Literal["convolved"] = "convolved"
+
+    def build(self, d_model: int) -> nn.Module:
+        return ConvolvedModule(d_model)
+
+
+class ConvolvedModule(nn.Module):
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.conv, self.gain = nn.Conv1d(d, d, 1), nn.Parameter(torch.empty(d))
+        nn.init.constant_(self.gain, 0.7)
+        self.register_buffer("drawn", torch.empty(d).normal_())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x.mT).mT * self.gain
+
+
+def test_weights_that_no_initialisation_knows_begin_as_their_module_makes_them() -> None:
+    register("ffn")(Convolved)
+    config = cf.ModelConfig(vocab_size=13, d_model=32, n_layers=1, ffn=Convolved())  # type: ignore[arg-type]
+    torch.manual_seed(0)
+    model, state = cf.build(config), torch.get_rng_state()
+    module: Any = model.get_submodule("blocks.0.mlp")
+
+    assert (module.gain == 0.7).all()
+    assert module.conv.weight.std().item() == pytest.approx((3 * 32) ** -0.5, rel=0.1)
+    assert module.drawn.std().item() == pytest.approx(1, rel=0.4)
+    assert not module.conv.bias.any()
+    torch.manual_seed(0)
+    torch.testing.assert_close(cf.build(config).state_dict(), model.state_dict(), rtol=0, atol=0)
+    torch.manual_seed(0)
+    cf.build(config.replace(ffn="relu"))
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_cell_that_runs_again_replaces_its_kind_and_another_s_is_kept() -> None:
@@ -238,6 +276,16 @@ def test_a_text_is_made_of_strings_by_a_function_without_arguments() -> None:
             unregister("text", function.__name__)
 
 
+def test_what_is_not_registered_cannot_be_removed() -> None:
+    for slot, line in (
+        ("norms", "no slot 'norms'"),
+        ("study", "no slot 'study'"),
+        ("norm", "no norm 'centred'"),
+    ):
+        with pytest.raises(ConfigError, match=f"^there is {line}; there are "):
+            unregister(slot, "centred")  # type: ignore[arg-type]
+
+
 # --- where parts come from --------------------------------------------------------------------------------
 
 PARTS = """
@@ -261,6 +309,19 @@ def test_a_file_brings_its_kinds_once(tmp_path: Path) -> None:
     first = slot_variants(cf.ModelConfig.model_fields["norm"])["from_a_file"]
     import_parts(tmp_path / "parts_a.py")
     assert slot_variants(cf.ModelConfig.model_fields["norm"])["from_a_file"] is first
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    files = [tmp_path / folder / "parts_b.py" for folder in ("one", "other", "copy")]
+    for file, kind in zip(files, ("one", "other", "one"), strict=True):
+        file.parent.mkdir()
+        file.write_text(PARTS.replace("from_a_file", f"from_{kind}"))
+
+    import_parts(files[0])
+    import_parts(files[1])
+    assert set(files[:2]) <= set(imported_files())
+    with pytest.raises(ConfigError, match="from_one is already a kind of norm"):
+        import_parts(files[2])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ row is done when no beam can overtake what it has set aside. (Lecture 004; Sutsk
 Steps, ties and stopping are those of Hugging Face's `generate(num_beams=K)`, so that the same settings give the same
 texts.
 
-Shapes: B unfinished rows, K beams, C candidates, L the most new tokens, V vocabulary.
+Shapes: B unfinished rows, K beams, C candidates, L new tokens so far, V vocabulary.
 """
 
 import math
@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor
@@ -213,7 +214,7 @@ class _Beams:
         closed_scores: The scores of the continuations set aside, best first [B K]; -inf where there are fewer.
         closed_logprobs: Their log-probabilities [B K].
         closed_lengths: The number of their new tokens [B K].
-        closed_tokens: Their new tokens [B K L].
+        closed_tokens: Their new tokens [B K L], padded on the right.
     """
 
     def __init__(
@@ -235,7 +236,7 @@ class _Beams:
         divisors = [search.length_penalty.divisor(limit) for limit in limits]
         self.last_divisors = torch.tensor(divisors, device=device)
         self.logprobs = torch.zeros(len(prompts), 1, device=device)  # at first, one empty beam
-        self.tokens = torch.zeros(len(prompts), 1, max(limits), dtype=torch.long, device=device)
+        self.tokens = torch.zeros(len(prompts), 1, 0, dtype=torch.long, device=device)
         self.closed_scores = self.logprobs.new_full((len(prompts), search.beams), -math.inf)
         self.closed_logprobs = self.closed_scores
         self.closed_lengths = self.closed_scores.long()
@@ -245,8 +246,8 @@ class _Beams:
         """Return the log-probabilities of the token after each beam."""
         lengths = [len(self.prompts[row]) + self.n_new for row in self.rows]
         if self.n_new and self.state.can_decode(lengths):
-            return self.state.decode(self.tokens[:, :, self.n_new - 1].flatten())
-        beams = zip(self.rows, self.tokens[:, :, : self.n_new].tolist(), strict=True)
+            return self.state.decode(self.tokens[:, :, -1].flatten())
+        beams = zip(self.rows, self.tokens.tolist(), strict=True)
         return self.state.advance([self.prompts[row] + new for row, texts in beams for new in texts])
 
     def step(self, next_logprobs: Float[Tensor, "BK V"]) -> list[tuple[int, list[Hypothesis]]]:
@@ -256,8 +257,7 @@ class _Beams:
             next_logprobs[:, self.never] = -math.inf
         n_beams = self.logprobs.shape[1]
         logprobs, parents, newest = self._candidates(next_logprobs)
-        tokens = gather(self.tokens, parents)
-        tokens[:, :, self.n_new - 1] = newest
+        tokens = torch.cat([gather(self.tokens, parents), newest.unsqueeze(2)], dim=2)
         ends = (self.limits == self.n_new).unsqueeze(1) | (newest == self.eos_id)
         self._set_aside(logprobs, tokens, ends)
         self.logprobs, chosen = best(logprobs.masked_fill(ends, -math.inf), self.search.beams)
@@ -302,7 +302,8 @@ class _Beams:
         self.closed_scores, kept = best(torch.cat([self.closed_scores, scores], dim=1), n_beams)
         self.closed_logprobs = torch.cat([self.closed_logprobs, logprobs], dim=1).gather(1, kept)
         self.closed_lengths = torch.cat([self.closed_lengths, lengths], dim=1).gather(1, kept)
-        self.closed_tokens = gather(torch.cat([self.closed_tokens, tokens], dim=1), kept)
+        closed_tokens = F.pad(self.closed_tokens, (0, 1))  # as long as the new ones
+        self.closed_tokens = gather(torch.cat([closed_tokens, tokens], dim=1), kept)
 
     def _step_of(
         self,

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from clearformer.model.config import ModelConfig
+from clearformer.model.init import names_set
 from clearformer.model.transformer import Decoder, Encoder, EncoderDecoder, Transformer
 
 FAMILIES: dict[str, type[Transformer]] = {
@@ -27,7 +28,22 @@ def build(config: ModelConfig) -> Any:
 def initialise(model: Transformer, seed: int) -> None:
     """Set the initial weights of a model, the same bits on any device."""
     config = model.config
+    _set_as_constructed(model, seed)
     config.init.apply(model, max(config.n_layers, config.n_decoder_layers or 0), seed)
+
+
+@torch.no_grad()
+def _set_as_constructed(model: Transformer, seed: int) -> None:
+    """Set the parameters that no `Init` knows, of parts of the user's own, to what their constructors make them."""
+    tensors = model.state_dict()
+    own = [name for name in sorted(tensors.keys() - names_set(model)) if not tensors[name].is_meta]
+    if not own:
+        return
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(seed)
+        constructed = FAMILIES[model.config.family](model.config).state_dict()
+    for name in own:
+        tensors[name].copy_(constructed[name])
 
 
 def build_on_meta(config: ModelConfig) -> Any:

@@ -23,6 +23,8 @@ from clearformer.model.relative_positions import RelativeBiases
 OUTPUTS = ("W_O", "W_out")
 HEADS = ("head", "classifier")
 BIASES = ("bias", "head_bias")
+SET = (nn.Linear, nn.Embedding, LearnedPositions, nn.LayerNorm, nn.RMSNorm, RelativeBiases)
+"""The modules whose weights and biases `InitBase.apply` sets; of others it sets only biases."""
 
 
 class InitBase(Spec, ABC):
@@ -72,6 +74,16 @@ class InitBase(Spec, ABC):
         for own, parameter in module.named_parameters(recurse=False):
             if own in BIASES:
                 parameter.zero_()
+
+
+def names_set(model: nn.Module) -> set[str]:
+    """Return the names of the parameters that `InitBase.apply` sets."""
+    return {
+        f"{path}.{name}".removeprefix(".")
+        for path, module in model.named_modules(remove_duplicate=False)
+        for name, _ in module.named_parameters(recurse=False)
+        if name in BIASES or (name == "weight" and isinstance(module, SET))
+    }
 
 
 def generator_of(seed: int, path: str) -> Generator:

@@ -287,6 +287,14 @@ def test_no_prompts_give_nothing(decoder: Decoder) -> None:
     assert beam_search(decoder, [], 5, BeamSearch()) == []
 
 
+def test_a_search_takes_memory_for_the_tokens_it_finds_and_not_for_its_limit() -> None:
+    decoder = build(config("decoder").replace(head_bias=True))
+    decoder.head.bias.data[EOS] = 9.0
+    search = BeamSearch(beams=2, early_stopping=True)
+    found = beam_search(decoder, PROMPTS, 2**31 - 1, search, EOS, n_best=2)
+    assert found == beam_search(decoder, PROMPTS, 9, search, EOS, n_best=2)
+
+
 def test_what_has_no_answer_is_refused(decoder: Decoder) -> None:
     with pytest.raises(UserError, match="prompt 1 is empty"):
         beam_search(decoder, [[1], []], 5, BeamSearch())

@@ -23,6 +23,7 @@ from clearformer.hooks import hook_points
 from clearformer.model import Transformer
 from clearformer.model.fast import Linear
 from clearformer.model.fast.products import matrix_vector
+from clearformer.model.norms import at_least_float32
 
 LARGEST = 127
 
@@ -41,7 +42,9 @@ def int8_rows(matrix: Float[Tensor, "O I"]) -> Rows:
     matrix = matrix.detach()
     scale = matrix.abs().amax(1) / LARGEST
     divisor = torch.where(scale > 0, scale, torch.ones_like(scale)).unsqueeze(1)
-    return Rows((matrix / divisor).round().to(torch.int8), scale)
+    # In bfloat16 the quotient itself is rounded, to 128 at times, which int8 does not have.
+    quotient = at_least_float32(matrix) / divisor
+    return Rows(quotient.round().clamp(-LARGEST, LARGEST).to(torch.int8), scale)
 
 
 class Int8Linear(nn.Module):

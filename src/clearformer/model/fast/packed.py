@@ -37,7 +37,8 @@ class _Packed:
 
     def is_of(self, weight: Float[Tensor, "O I"]) -> bool:
         """Whether this is the packed matrix, unchanged since."""
-        return self.version == weight._version and self.weight.shape == weight.shape
+        is_laid_out_alike = self.weight.shape == weight.shape and self.weight.stride() == weight.stride()
+        return self.version == weight._version and is_laid_out_alike
 
 
 _packed: WeakValueDictionary[int, _Packed] = WeakValueDictionary()  # by the weights' address

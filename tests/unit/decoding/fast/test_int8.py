@@ -48,6 +48,15 @@ def test_a_weight_is_off_by_half_a_scale_at_most() -> None:
     assert rows.weight.abs().amax(1).tolist() == [127, 127, 127, 0, 127]
 
 
+def test_weights_in_bfloat16_stay_within_the_range_of_int8() -> None:
+    matrix = torch.randn(101, 7, generator=torch.Generator().manual_seed(0)).bfloat16()
+
+    rows = int8_rows(matrix)
+
+    off = (rows.weight.double() * rows.scale.double().unsqueeze(1) - matrix.double()).abs()
+    assert (off <= rows.scale.double().unsqueeze(1)).all()  # the scale itself is rounded too
+
+
 @pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7), (1, 7)])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_products_are_those_of_the_rounded_matrix(

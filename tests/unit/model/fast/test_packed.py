@@ -61,6 +61,16 @@ def test_weights_that_nobody_holds_are_as_they_were(weight: nn.Parameter, by_one
 
 
 @torch.no_grad()
+def test_a_square_matrix_is_not_mistaken_for_its_transpose(by_onednn: list[int]) -> None:
+    weight, x = torch.randn(N_IN, N_IN), torch.randn(N, N_IN)
+    held = PackedWeights.of([weight], N)
+
+    assert torch.equal(packed_linear(x, weight.T), F.linear(x, weight.T))
+    assert by_onednn == []
+    assert len(held.matrices) == 1
+
+
+@torch.no_grad()
 def test_weights_that_have_changed_are_not_mistaken_for_those_laid_out(
     weight: nn.Parameter, by_onednn: list[int]
 ) -> None:
