@@ -31,6 +31,19 @@ def test_signs_and_single_letters_are_words() -> None:
     assert tfidf_baseline(["!", "?", "! !"], ["a", "b", "a"], ["?", "!"], ["b", "a"]).report.accuracy == 1
 
 
+def test_a_label_of_no_training_text_is_never_predicted_and_leaves_no_loss() -> None:
+    report = tfidf_baseline(TEXTS, LABELS, ["good", "so so"], ["yes", "maybe"]).report
+    assert report.names == ("no", "yes", "maybe")
+    assert report.confusion[:, 2].tolist() == [0, 0, 0]
+    assert (report.n_right, report.n, report.loss) == (1, 2, None)
+
+
+def test_a_single_label_in_training_is_always_predicted() -> None:
+    report = tfidf_baseline(["good", "poor"], ["no", "no"], ["good", "so so"], ["no", "no"]).report
+    assert (report.accuracy, str(report.loss)) == (1, "0.0")
+    assert tfidf_baseline(["good"], ["no"], ["good", "so"], ["yes", "no"]).report.n_right == 1
+
+
 def test_it_is_the_same_each_time() -> None:
     once, again = (tfidf_baseline(TEXTS, LABELS, TEXTS[:3], LABELS[:3]).report for _ in range(2))
     assert once.loss == again.loss

@@ -34,13 +34,14 @@ def tfidf_baseline(
 ) -> Baseline:
     """Train the baseline on some texts and evaluate it on others; it draws no random numbers.
 
-    Its settings are fixed, not tuned on the evaluation texts.
+    Its settings are fixed, not tuned on the evaluation texts. A label that no training text has is never predicted; if
+    an evaluation text has it, there is no loss, because the baseline gives it no probability.
 
     Args:
         train_texts: The texts to train on.
-        train_labels: Their labels, at least two different ones.
+        train_labels: Their labels.
         eval_texts: The texts to evaluate on.
-        eval_labels: Their labels, each also in `train_labels`.
+        eval_labels: Their labels.
 
     Raises:
         MissingPackageError: scikit-learn is not installed.
@@ -48,13 +49,17 @@ def tfidf_baseline(
     with needs_extra("metrics", "the TF-IDF baseline needs scikit-learn"):
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
-    names = sorted(set(train_labels))
+    learnt = sorted(set(train_labels))
+    names = learnt + sorted(set(eval_labels) - set(learnt))
     id_of = {name: number for number, name in enumerate(names)}
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=TOKEN, dtype=np.float64)
     features = vectorizer.fit_transform(train_texts)
-    model = LogisticRegression(C=C, max_iter=MAX_ITERATIONS)
-    model.fit(features, [id_of[label] for label in train_labels])
-    logprobs = model.predict_log_proba(vectorizer.transform(eval_texts))
+    logprobs = np.zeros((len(eval_texts), 1))  # of a single label, which needs no model
+    if len(learnt) > 1:
+        model = LogisticRegression(C=C, max_iter=MAX_ITERATIONS)
+        model.fit(features, [id_of[label] for label in train_labels])
+        logprobs = model.predict_log_proba(vectorizer.transform(eval_texts))
     labels = [id_of[label] for label in eval_labels]
-    report = classification_report(labels, logprobs.argmax(1), names, logprobs)
+    all_learnt = len(names) == len(learnt)
+    report = classification_report(labels, logprobs.argmax(1), names, logprobs if all_learnt else None)
     return Baseline(report, SETTINGS, features.shape[1])

@@ -184,7 +184,7 @@ def classification_report(
         logp = np.asarray(logprobs, np.float64)
         if logp.shape != (len(true), n_classes):
             raise ValueError(f"logprobs must be [{len(true)} {n_classes}]; got {list(logp.shape)}")
-        loss = float(-logp[np.arange(len(true)), true].mean())
+        loss = 0.0 - float(logp[np.arange(len(true)), true].mean())  # 0.0, never -0.0
     return ClassificationReport(tuple(names), confusion.reshape(n_classes, n_classes), loss)
 
 
