@@ -81,12 +81,14 @@ class LabelledTexts:
         Raises:
             DataError: there is one; the message names its line.
         """
-        remedy = "remove the text" if self.given_labels else "add training texts with it"
+        given = self.given_labels is not None
+        absent = "among the classes, which are" if given else "in training, which has"
+        remedy = "remove the text" if given else "add training texts with it"
         for name, texts in self.splits.items():
             for each in texts:
                 if each.label not in self.labels:
                     raise DataError(
-                        f"{self.where(name, each.line)}: the label {each.label!r} is not in training, which has "
+                        f"{self.where(name, each.line)}: the label {each.label!r} is not {absent} "
                         f"{_listed(self.labels)}: correct it, or {remedy}"
                     )
 

@@ -106,7 +106,7 @@ def test_given_labels_keep_their_order_and_are_all_there_are(tmp_path: Path) -> 
     given = LabelledData(path=path, val_fraction=0, labels=("c", "b", "a"))
     assert open_labelled(given).labels == ("c", "b", "a")
     line = refusal(given.replace(labels=("a", "c")))
-    assert f"{path}, line 2: the label 'b' is not in training, which has 'a', 'c'" in line
+    assert f"{path}, line 2: the label 'b' is not among the classes, which are 'a', 'c'" in line
 
 
 def test_one_label_is_no_classification(tmp_path: Path) -> None:
