@@ -128,6 +128,8 @@ def prepare_pairs(
         manifest = preparation.make(tokenizer, folder)
     else:
         preparation.log_assumptions()
+    # The languages are names alone: pairs that were prepared under other ones are the same pairs.
+    manifest["source"]["languages"] = config.language_pair
     splits = open_pair_splits(folder, manifest, preparation.source.place)
     if max_tokens is not None:
         for split in splits.values():

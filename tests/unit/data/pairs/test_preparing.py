@@ -113,6 +113,13 @@ def test_a_very_long_text_is_sampled_evenly_for_merges(
     assert [sum(letter in text for text in seen) for letter in "abcd"] == [5, 5, 5, 5]
 
 
+def test_languages_are_those_asked_for_also_of_pairs_that_were_prepared_before(work: Workplace) -> None:
+    first, second = work.prepare(languages="en-fr"), work.prepare(languages="en-de")
+    assert first.folder == second.folder
+    assert second.manifest["source"]["languages"] == ("en", "de")
+    assert work.prepare().manifest["source"]["languages"] is None
+
+
 def test_the_manifest_says_what_it_was_made_from(work: Workplace) -> None:
     dataset = work.prepare(languages="en-fr")
     source, train = dataset.manifest["source"], dataset.manifest["splits"]["train"]
