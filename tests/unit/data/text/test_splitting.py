@@ -50,6 +50,7 @@ def test_an_empty_split_is_refused(n_chars: int, val: float, test: float, empty:
         ({"val_fraction": -0.1}, "val_fraction"),
         ({"val_fraction": 1}, "val_fraction"),
         ({"name": "pydoc", "path": "a.txt"}, "name='pydoc' and path='a.txt' are both set"),
+        ({"field": "body"}, "field='body' is for JSONL files of your own: set path=FILE too; 'pydoc' has"),
         ({"order": "sorted"}, "order"),
         ({"pth": "a.txt"}, "did you mean 'path'?"),
     ],
