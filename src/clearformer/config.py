@@ -47,7 +47,7 @@ PROBLEMS = {
     "int_type": "a whole number",
     "less_than": "a number below {lt}",
     "less_than_equal": "a number of at most {le}",
-    "list_type": "a list, such as [1, 2]",
+    "list_type": 'a list, such as [1, 2] or ["a", "b"]',
     "literal_error": "{expected}",
     "path_type": "a path",
     "string_pattern_mismatch": "text that matches {pattern}",
@@ -55,7 +55,7 @@ PROBLEMS = {
     "string_unicode": "text in UTF-8",
     "too_long": "at most {max_length} values",
     "too_short": "at least {min_length} values",
-    "tuple_type": "a list, such as [1, 2]",
+    "tuple_type": 'a list, such as [1, 2] or ["a", "b"]',
     "whole_number_size": "a whole number below 2^63",
 }
 """The values that a setting takes, by the type of pydantic's error."""

@@ -398,7 +398,7 @@ def test_a_label_that_the_run_does_not_know(refuses: Says, tmp_path: Path) -> No
     path = labelled(tmp_path / "o.tsv", [("the dog", "dog"), ("the cow", "cow")])
     line = refuses("eval", "pets", "--data", str(path))
     assert f"{path}, line 3" in line
-    assert "'cow' is not in training" in line
+    assert "'cow' is not among the classes" in line
 
 
 def test_without_the_training_texts_there_is_no_baseline_and_it_says_why(

@@ -446,6 +446,13 @@ def test_compare_gives_every_tokenizer_the_lower_case_text(sayings: Path, tmp_pa
     assert compared["trained_on"] == f"{sayings} in lower case"
 
 
+def test_the_example_of_a_text_without_spaces_is_short(tmp_path: Path):
+    text = tmp_path / "zh.txt"
+    text.write_text("人人生而自由" * 1000, encoding="utf-8")
+    compared = json.loads(succeed("compare", text, "--kinds", "char", "--json").stdout)
+    assert compared["example"] == ("人人生而自由" * 1000)[-600:][:200]
+
+
 @pytest.mark.parametrize("columns", [60, 100])
 def test_compare_prints_a_table_and_an_example_cut_by_each(sayings: Path, columns: int):
     out = succeed(

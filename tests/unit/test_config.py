@@ -273,7 +273,7 @@ def test_explicit_is_what_was_set_and_every_kind() -> None:
         ("train.mode=sme", "train.mode takes 'none' or 'some'; got 'sme'; did you mean 'some'?"),
         ("train.fast=[1]", "train.fast takes true or false; got [1]"),
         ("train.fast=maybe", "train.fast takes true or false; got 'maybe'"),
-        ("train.names=3", "train.names takes a list, such as [1, 2]; got 3"),
+        ("train.names=3", 'train.names takes a list, such as [1, 2] or ["a", "b"]; got 3'),
         ("train.betas=[1]", "train.betas[1] is missing"),
         ("train.betas=[1,2,3]", "train.betas takes at most 2 values; got [1, 2, 3]"),
         ("train.either=nope", "train.either takes 'auto' or true or false; got 'nope'"),

@@ -12,6 +12,7 @@ from clearformer.data import Data, LabelledData, PairsData, TextData, open_pairs
 from clearformer.data.labelled.sources import open_labelled
 from clearformer.data.text.sources import FileSource, open_source
 from clearformer.device import resolve_device, resolve_dtype
+from clearformer.errors import DataError
 from clearformer.text import TokenizerConfig
 from clearformer.training.config import RunConfig
 from clearformer.training.planning.duration import COMPILE_SECONDS, pays_within
@@ -120,13 +121,20 @@ def size_of(data: Data) -> Size:
 
 
 def text_bytes(data: TextData) -> int:
-    """Return the size of a text in bytes; for gzip files an estimate."""
+    """Return the size of a text in bytes; for gzip files an estimate.
+
+    Raises:
+        DataError: there is no such text, or it is empty.
+    """
     source = open_source(data)
     if not isinstance(source, FileSource):
         return sum(len(chunk.text.encode()) for chunk in source.documents())
     source.check()
     sizes = ((path.stat().st_size, path.suffix == ".gz") for path in source.files)
-    return sum(size * (GZIP_RATIO if packed else 1) for size, packed in sizes)
+    n_bytes = sum(size * (GZIP_RATIO if packed else 1) for size, packed in sizes)
+    if not n_bytes:
+        raise DataError(f"{source.description}: there is no text in it")
+    return n_bytes
 
 
 def memory_of(device: torch.device) -> float:

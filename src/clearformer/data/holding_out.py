@@ -98,12 +98,18 @@ def hold_out(rows: Sequence[RowT], shares: Mapping[str, Fraction], noun: str) ->
         lowest, highest = min(lowest, low), max(highest, high)
         splits["val" if low < n_low else "test" if high >= PLACES - n_high else "train"].append(row)
     first_at = {"val": Fraction(lowest + 1, PLACES), "test": Fraction(PLACES - highest, PLACES)}
+    all_at = {"val": Fraction(highest + 1, PLACES), "test": Fraction(PLACES - lowest, PLACES)}
     for name in shares:
         if not splits[name]:
+            if lowest == highest:
+                raise DataError(
+                    f"the {name} split would be empty: all of {count(len(rows), noun)} are the same text, which stays "
+                    f"in one split; give other {noun}s too, or set data.{name}_fraction=0 for no such split"
+                )
             raise DataError(
                 f"the {name} split would be empty: data.{name}_fraction={float(shares[name])} holds out none of "
                 f"{count(len(rows), noun)} (each {noun}'s own text decides); give more {noun}s, or set "
-                f"data.{name}_fraction={_rounded_up(first_at[name])} or more (0 for no such split)"
+                f"data.{name}_fraction={_rounded_up(first_at[name], all_at[name])} or more (0 for no such split)"
             )
     if not splits["train"]:
         fractions = " and ".join(f"data.{name}_fraction={float(share)}" for name, share in shares.items())
@@ -132,9 +138,9 @@ def also_in(rows: Iterable[Iterable[str]], others: Iterable[Iterable[str]]) -> I
         yield any((side, own_text(text)) in known for side, text in enumerate(row))
 
 
-def _rounded_up(share: Fraction) -> float:
-    """Round a fraction up to a decimal with few digits."""
+def _rounded_up(share: Fraction, limit: Fraction) -> float:
+    """Round a fraction up to a decimal with few digits, below `limit`."""
     digits = 2
-    while ceil(share * 10**digits) > 2 * share * 10**digits:
+    while ceil(share * 10**digits) > 2 * share * 10**digits or ceil(share * 10**digits) >= limit * 10**digits:
         digits += 1
     return ceil(share * 10**digits) / 10**digits

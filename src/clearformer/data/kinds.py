@@ -108,7 +108,7 @@ def prepare_data(
 
     Args:
         data: the data, and how they are split.
-        tokenizer: the tokeniser, or the spec to train one from.
+        tokenizer: the tokeniser of a trained model, or the spec to train one from.
         max_tokens: the model's positions, into which both sides of a pair must fit; other kinds ignore it.
         check: whether to verify the SHA-256 of what is found in the cache.
         progress: called with the progress.
@@ -122,6 +122,9 @@ def prepare_data(
         case TextData():
             return prepare(data, tokenizer, check=check, progress=progress)
         case PairsData():
-            return prepare_pairs(data, tokenizer, max_tokens, check=check, progress=progress)
+            is_trained = isinstance(tokenizer, Tokenizer)
+            return prepare_pairs(
+                data, tokenizer, max_tokens, is_trained=is_trained, check=check, progress=progress
+            )
         case LabelledData():
             return prepare_labelled(data, tokenizer, check=check, progress=progress)

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from clearformer.errors import UserError, needs_extra
-from clearformer.evaluation.classes.metrics import ClassificationReport
+from clearformer.errors import UserError, needs_extra, shortened
+from clearformer.evaluation.classes.metrics import LONGEST_NAME, ClassificationReport
 from clearformer.files import disk_errors
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -68,7 +68,7 @@ def _draw_confusion_matrix(figure: Any, report: ClassificationReport, side: floa
     shares = report.confusion / n_of_row.clip(min=1)
     axes = figure.subplots()
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    names = [letters(name) for name in report.names]
+    names = [letters(shortened(name, LONGEST_NAME)) for name in report.names]
     size = min(LABEL_POINTS, 72 * side / n_classes)  # no taller than a row
     axes.set_yticks(range(n_classes), names, fontsize=size)
     axes.set_xticks(range(n_classes), names, fontsize=size, rotation=45, ha="right", rotation_mode="anchor")

@@ -200,6 +200,12 @@ def test_a_packed_file_counts_as_what_it_holds(tmp_path: Path) -> None:
     assert text_bytes(TextData(path=str(tmp_path))) == 100 + 3 * packed
 
 
+def test_files_without_a_byte_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(DataError, match=r"there is no text in it"):
+        text_bytes(TextData(path=str(tmp_path)))
+
+
 def test_a_built_in_text_is_counted() -> None:
     assert text_bytes(TextData(name="pydoc")) > 100_000
 

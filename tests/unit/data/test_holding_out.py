@@ -4,6 +4,7 @@ import hashlib
 import re
 import unicodedata
 from fractions import Fraction
+from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
@@ -156,6 +157,21 @@ def test_a_split_that_would_be_empty_is_refused_with_a_fraction_that_fills_it(na
     found = re.search(rf"set data.{name}_fraction=([\d.]+) or more", str(caught.value))
     assert found is not None
     assert len(hold_out(distinct(n_rows), {name: Fraction(found[1])}, "pair")[name]) >= 1
+
+
+def test_the_fraction_to_set_leaves_something_to_train_on() -> None:
+    in_order = sorted(distinct(99), key=lambda row: place_of(row.source))
+    rows = min(pairwise(in_order), key=lambda two: place_of(two[1].source) - place_of(two[0].source))
+    with pytest.raises(DataError) as caught:
+        hold_out(rows, {"val": Fraction(1, 10**9)}, "pair")
+    found = re.search(r"set data.val_fraction=([\d.]+) or more", str(caught.value))
+    assert found is not None
+    assert set(map(len, hold_out(rows, {"val": Fraction(found[1])}, "pair").values())) == {1}
+
+
+def test_rows_that_are_all_the_same_are_not_to_be_held_out_by_another_fraction() -> None:
+    with pytest.raises(DataError, match=r"all of 9 texts are the same text, .* set data.val_fraction=0 for"):
+        hold_out(distinct(1) * 9, {"val": Fraction(1, 10**9)}, "text")
 
 
 def test_training_that_would_be_empty_is_refused() -> None:

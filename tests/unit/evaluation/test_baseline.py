@@ -5,6 +5,7 @@ import pytest
 from clearformer.data.labelled.config import LabelledData
 from clearformer.data.labelled.sources import open_labelled
 from clearformer.errors import MissingPackageError
+from clearformer.evaluation.classes import baseline as baseline_module
 from clearformer.evaluation.classes.baseline import tfidf_baseline
 
 TEXTS = ["a good film", "a very good one", "a poor film", "a very poor one", "good good good", "so poor"]
@@ -29,6 +30,26 @@ def test_two_words_together_tell_what_each_alone_does_not() -> None:
 
 def test_signs_and_single_letters_are_words() -> None:
     assert tfidf_baseline(["!", "?", "! !"], ["a", "b", "a"], ["?", "!"], ["b", "a"]).report.accuracy == 1
+
+
+def test_a_label_of_no_training_text_is_never_predicted_and_leaves_no_loss() -> None:
+    report = tfidf_baseline(TEXTS, LABELS, ["good", "so so"], ["yes", "maybe"]).report
+    assert report.names == ("no", "yes", "maybe")
+    assert report.confusion[:, 2].tolist() == [0, 0, 0]
+    assert (report.n_right, report.n, report.loss) == (1, 2, None)
+
+
+def test_a_single_label_in_training_is_always_predicted() -> None:
+    report = tfidf_baseline(["good", "poor"], ["no", "no"], ["good", "so so"], ["no", "no"]).report
+    assert (report.accuracy, str(report.loss)) == (1, "0.0")
+    assert tfidf_baseline(["good"], ["no"], ["good", "so"], ["yes", "no"]).report.n_right == 1
+
+
+def test_of_many_labels_and_features_the_most_frequent_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baseline_module, "MOST_WEIGHTS", 8)
+    found = tfidf_baseline(TEXTS, LABELS, TEXTS, LABELS)
+    assert found.n_features == 4  # of two labels
+    assert found.settings.endswith(", the 4 most frequent features")
 
 
 def test_it_is_the_same_each_time() -> None:

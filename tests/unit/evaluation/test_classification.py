@@ -3,6 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 from sklearn import metrics
 
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
@@ -88,6 +89,14 @@ def test_a_report_as_text(report: ClassificationReport) -> None:
         "perhaps   .       1   1\n"
         "yes       .       .   2"
     )
+
+
+def test_the_tables_of_labels_in_wide_characters_are_aligned() -> None:
+    report = classification_report([0, 1, 1], [0, 1, 0], ["猫", "dog"])
+    assert [cell_len(line) for line in report.table().splitlines()] == [
+        len("label  precision  recall     F1  texts")
+    ] * 3
+    assert report.confusion_table().splitlines()[1:] == ["       猫 dog", "猫      1   .", "dog     1   1"]
 
 
 def test_long_names_are_numbered_in_the_matrix() -> None:

@@ -47,6 +47,12 @@ def test_a_png_grows_with_the_classes(report: ClassificationReport, tmp_path: Pa
     assert widths[0] < widths[1] < widths[2] < 5000
 
 
+@pytest.mark.filterwarnings("error")
+def test_long_labels_are_cut_so_that_the_matrix_keeps_its_room(tmp_path: Path) -> None:
+    names = ["short", "a label that\nis a sentence " * 20]
+    confusion_matrix_figure(classification_report([0, 1], [1, 1], names), tmp_path / "long.png")
+
+
 def test_a_figure_needs_a_known_ending_and_a_place(report: ClassificationReport, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"confusion.txt: a figure is written as .png, .svg, .pdf"):
         confusion_matrix_figure(report, tmp_path / "confusion.txt")

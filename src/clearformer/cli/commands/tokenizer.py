@@ -32,6 +32,7 @@ DEFAULT_KINDS = "bpe,wordpiece,unigram"
 DEFAULT_SIZES = "4000"
 HELD_OUT = 0.1  # the share held out of every text, taken from its end
 EXAMPLE_WORDS = (5, 25)
+MOST_EXAMPLE_CHARS = 200  # Chinese, for one, writes whole paragraphs without a space
 EXAMPLES_TRIED = 100
 OPTIONS_OF_SETTINGS = {"data.path=": "", "data.field=": "--field "}
 UNITS = (("chars", "character"), ("bytes", "byte"), ("tokens", "token"))
@@ -376,7 +377,7 @@ def _example(parts: _Parts) -> str:
     if not lines:
         raise DataError(f"{parts.measured_on}: no text to measure on; use a longer text, or --held-out")
     fitting = (line for line in lines if EXAMPLE_WORDS[0] <= len(line.split()) <= EXAMPLE_WORDS[1])
-    return next(fitting, " ".join(lines[0].split(" ")[: EXAMPLE_WORDS[1]]))
+    return next(fitting, " ".join(lines[0].split(" ")[: EXAMPLE_WORDS[1]]))[:MOST_EXAMPLE_CHARS]
 
 
 def _compared(name: str, tokenizer: "Tokenizer", parts: _Parts, example: str) -> dict[str, Any]:

@@ -119,12 +119,14 @@ class LabelledBatches:
 def in_length_order(
     split: LabelledSplit, batch_size: int, max_length: int, pad_id: int, too_long: TooLong = "refuse"
 ) -> Iterator[tuple[np.ndarray, LabelledBatch]]:
-    """Yield a whole split, each text once, the longest first: the texts' indices in the split, [B], and their batch.
+    """Yield a whole split for a trained model, each text once, the longest first.
+
+    Each batch comes with the texts' indices in the split, [B].
 
     Raises:
         DataError: a text is too long and may not be truncated.
     """
-    lengths = fitted_lengths(split, max_length, too_long)
+    lengths = fitted_lengths(split, max_length, too_long, is_trained=True)
     order = np.argsort(-lengths, kind="stable")
     for first in range(0, len(order), batch_size):
         indices = order[first : first + batch_size]
@@ -137,20 +139,24 @@ def n_too_long(split: LabelledSplit, max_length: int) -> int:
     return int((split.lengths > max_length).sum())
 
 
-def fitted_lengths(split: LabelledSplit, max_length: int, too_long: TooLong) -> np.ndarray:
+def fitted_lengths(
+    split: LabelledSplit, max_length: int, too_long: TooLong, is_trained: bool = False
+) -> np.ndarray:
     """Return the number of tokens that each text has after truncation to `max_length`, [N] int64.
 
     Raises:
-        DataError: a text is too long and may not be truncated.
+        DataError: a text is too long and may not be truncated; for a model that is trained, the message names no
+            settings, which could not be changed any more.
     """
     lengths = split.lengths
     longer = np.flatnonzero(lengths > max_length)
     if len(longer) and too_long == "refuse":
         first, longest = int(longer[0]), int(lengths.max())
         more = f" ({len(longer) - 1:,} more too long)" if len(longer) > 1 else ""
+        settings = f"set model.max_seq_len={longest} or more, or data.too_long=truncate to cut them"
         raise DataError(
             f"{split.where(first)}: {lengths[first]:,} tokens with [CLS] and [SEP], but the model reads "
-            f"{max_length:,}{more}: set model.max_seq_len={longest} or more, or data.too_long=truncate to cut them"
+            f"{max_length:,}{more}: {'shorten it, or remove it' if is_trained else settings}"
         )
     return np.minimum(lengths, max_length)
 

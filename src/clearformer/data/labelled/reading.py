@@ -183,8 +183,10 @@ def _require_fields(path: Path, header: Sequence[str], text_field: str, label_fi
             raise DataError(f"{path}: {header.count(field)} columns are called {field!r}: rename all but one")
         if field not in header:
             first = ", ".join(repr(shortened(name, 40)) for name in header)
+            separators = "commas" if _kind(path).endswith(".csv") else "tabs"
+            one = f", one column, where columns are separated by {separators}" if len(header) == 1 else ""
             raise DataError(
-                f"{path}: no column {field!r}{did_you_mean(field, header)}; the first line has {first} "
+                f"{path}: no column {field!r}{did_you_mean(field, header)}; the first line has {first}{one} "
                 f"({CHANGE_FIELDS}; data.columns={text_field},{label_field} names the columns of a file "
                 "without a header, in order)"
             )

@@ -81,12 +81,14 @@ class LabelledTexts:
         Raises:
             DataError: there is one; the message names its line.
         """
-        remedy = "remove the text" if self.given_labels else "add training texts with it"
+        given, known = self.given_labels is not None, set(self.labels)
+        absent = "among the classes, which are" if given else "in training, which has"
+        remedy = "remove the text" if given else "add training texts with it"
         for name, texts in self.splits.items():
             for each in texts:
-                if each.label not in self.labels:
+                if each.label not in known:
                     raise DataError(
-                        f"{self.where(name, each.line)}: the label {each.label!r} is not in training, which has "
+                        f"{self.where(name, each.line)}: the label {each.label!r} is not {absent} "
                         f"{_listed(self.labels)}: correct it, or {remedy}"
                     )
 
@@ -119,7 +121,7 @@ def _hold_out(texts: LabelledTexts, share: Fraction) -> LabelledTexts:
     to training would make its split depend on other texts.
     """
     drawn = hold_out(texts.splits["train"], {"val": share}, "text")
-    learnt = texts.given_labels or {each.label for each in drawn["train"]}
+    learnt = set(texts.given_labels or (each.label for each in drawn["train"]))
     val = [each for each in drawn["val"] if each.label in learnt]
     unlearnt = Counter(each.label for each in drawn["val"] if each.label not in learnt)
     if not val:

@@ -93,6 +93,7 @@ def prepare_pairs(
     max_tokens: int | None = None,
     cache_dir: Path | None = None,
     *,
+    is_trained: bool = False,
     check: bool = False,
     progress: Progress = lambda *_: None,
 ) -> PairDataset:
@@ -108,6 +109,7 @@ def prepare_pairs(
         tokenizer: the tokeniser, or the spec to train one from.
         max_tokens: the model's positions, into which each side must fit with its <bos> or <eos>.
         cache_dir: a folder to use instead of the user's cache folder.
+        is_trained: whether these positions are those of a trained model, which can have no more.
         check: whether to verify the SHA-256 of files found in the cache.
         progress: called with the progress.
 
@@ -126,21 +128,23 @@ def prepare_pairs(
         manifest = preparation.make(tokenizer, folder)
     else:
         preparation.log_assumptions()
+    # The languages are names alone: pairs that were prepared under other ones are the same pairs.
+    manifest["source"]["languages"] = config.language_pair
     splits = open_pair_splits(folder, manifest, preparation.source.place)
     if max_tokens is not None:
         for split in splits.values():
-            require_room(split, max_tokens, len(tokenizer.before_source))
+            require_room(split, max_tokens, len(tokenizer.before_source), is_trained)
     dataset = PairDataset(tokenizer, splits, manifest, folder)
     for note in dataset.notes:
         logger.info("%s", note)
     return dataset
 
 
-def require_room(split: PairSplit, max_tokens: int, n_before: int = 0) -> None:
+def require_room(split: PairSplit, max_tokens: int, n_before: int = 0, is_trained: bool = False) -> None:
     """Refuse pairs with a side that, with its <bos> or <eos>, is longer than the model's positions.
 
     Raises:
-        DataError: there is one; the message names the first, its length and the settings that help.
+        DataError: there is one; the message names the first, its length and the settings that help, if any still can.
     """
     longest = np.maximum(split.source_lengths + n_before, split.target_lengths)
     too_long = np.flatnonzero(longest + 1 > max_tokens)
@@ -152,9 +156,10 @@ def require_room(split: PairSplit, max_tokens: int, n_before: int = 0) -> None:
     leave_out = (
         f", or leave such pairs out with data.max_length={max_tokens - 1}" if split.name != "test" else ""
     )
+    settings = f"set model.max_seq_len={longest.max() + 1} or more{leave_out}"
     raise DataError(
         f"{split.place(first)}: the {side} has {longest[first]:,} tokens and an end token{others}, but "
-        f"model.max_seq_len={max_tokens}: set model.max_seq_len={longest.max() + 1} or more{leave_out}"
+        f"model.max_seq_len={max_tokens}: {'shorten it, or remove the pair' if is_trained else settings}"
     )
 
 

@@ -40,6 +40,14 @@ class TextData(DataSpec):
         return self
 
     @model_validator(mode="after")
+    def _nothing_without_effect(self) -> Self:
+        if self.path is None and self.field != type(self).model_fields["field"].default:
+            raise ValueError(
+                f"field={self.field!r} is for JSONL files of your own: set path=FILE too; {self.label!r} has no fields"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _something_to_train_on(self) -> Self:
         if self.train_fraction <= 0:
             raise ValueError(

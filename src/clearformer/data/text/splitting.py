@@ -7,7 +7,7 @@ from typing import NamedTuple
 from clearformer.data.config import exact
 from clearformer.data.reading import Chunk
 from clearformer.data.text.config import TextData
-from clearformer.errors import DataError
+from clearformer.errors import DataError, count
 
 # While a tokeniser encodes, its working memory is many times the size of the text.
 PIECE_CHARS = 1 << 20
@@ -41,7 +41,7 @@ def split_stops(n_chars: int, config: TextData) -> dict[str, int]:
     for name, stop in stops.items():
         if stop == start and name not in absent:
             raise DataError(
-                f"the {name} split would be empty: the text has {n_chars} characters, with "
+                f"the {name} split would be empty: the text has {count(n_chars, 'character')}, with "
                 f"data.val_fraction={config.val_fraction} and data.test_fraction={config.test_fraction}; "
                 "give a longer text or other fractions (0 for no such split)"
             )

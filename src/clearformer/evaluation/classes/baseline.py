@@ -14,6 +14,7 @@ from clearformer.evaluation.classes.metrics import ClassificationReport, classif
 SETTINGS = "TF-IDF of words, symbols and pairs of them (1 + log count), logistic regression (C=10)"
 C = 10.0
 MAX_ITERATIONS = 1000
+MOST_WEIGHTS = 10_000_000  # of which scikit-learn's optimiser keeps some 25 copies: 2 GB
 TOKEN = r"(?u)\w+|[^\w\s]"  # also one-letter words and signs, so that every text has a token
 
 
@@ -34,13 +35,15 @@ def tfidf_baseline(
 ) -> Baseline:
     """Train the baseline on some texts and evaluate it on others; it draws no random numbers.
 
-    Its settings are fixed, not tuned on the evaluation texts.
+    Its settings are fixed, not tuned on the evaluation texts. A label that no training text has is never predicted; if
+    an evaluation text has it, there is no loss, because the baseline gives it no probability. Of very many features,
+    the most frequent are kept: each label has a weight for each feature, and many labels would fill the memory.
 
     Args:
         train_texts: The texts to train on.
-        train_labels: Their labels, at least two different ones.
+        train_labels: Their labels.
         eval_texts: The texts to evaluate on.
-        eval_labels: Their labels, each also in `train_labels`.
+        eval_labels: Their labels.
 
     Raises:
         MissingPackageError: scikit-learn is not installed.
@@ -48,13 +51,22 @@ def tfidf_baseline(
     with needs_extra("metrics", "the TF-IDF baseline needs scikit-learn"):
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
-    names = sorted(set(train_labels))
+    learnt = sorted(set(train_labels))
+    names = learnt + sorted(set(eval_labels) - set(learnt))
     id_of = {name: number for number, name in enumerate(names)}
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=TOKEN, dtype=np.float64)
+    most = max(1, MOST_WEIGHTS // len(learnt))
+    vectorizer = TfidfVectorizer(
+        ngram_range=(1, 2), sublinear_tf=True, token_pattern=TOKEN, dtype=np.float64, max_features=most
+    )
     features = vectorizer.fit_transform(train_texts)
-    model = LogisticRegression(C=C, max_iter=MAX_ITERATIONS)
-    model.fit(features, [id_of[label] for label in train_labels])
-    logprobs = model.predict_log_proba(vectorizer.transform(eval_texts))
+    n_features = features.shape[1]
+    logprobs = np.zeros((len(eval_texts), 1))  # of a single label, which needs no model
+    if len(learnt) > 1:
+        model = LogisticRegression(C=C, max_iter=MAX_ITERATIONS)
+        model.fit(features, [id_of[label] for label in train_labels])
+        logprobs = model.predict_log_proba(vectorizer.transform(eval_texts))
     labels = [id_of[label] for label in eval_labels]
-    report = classification_report(labels, logprobs.argmax(1), names, logprobs)
-    return Baseline(report, SETTINGS, features.shape[1])
+    all_learnt = len(names) == len(learnt)
+    report = classification_report(labels, logprobs.argmax(1), names, logprobs if all_learnt else None)
+    frequent = f", the {most:,} most frequent features" if n_features == most else ""
+    return Baseline(report, SETTINGS + frequent, n_features)

@@ -108,11 +108,11 @@ class ClassificationReport:
 
     def table(self) -> str:
         """Return a table of every class's scores, as text."""
-        width = max(len("label"), *(len(name) for name in self._short_names))
+        width = max(len("label"), *map(_width, self._short_names))
         lines = [f"{'label':{width}}  precision  recall     F1  texts"]
         for name, each in zip(self._short_names, self.classes, strict=True):
             scores = f"{each.precision:9.3f}  {each.recall:6.3f}  {each.f1:5.3f}"
-            lines.append(f"{name:{width}}  {scores}  {each.support:5,}")
+            lines.append(f"{_padded(name, width)}  {scores}  {each.support:5,}")
         return "\n".join(lines)
 
     def confusion_table(self) -> str:
@@ -120,18 +120,18 @@ class ClassificationReport:
         if len(self.names) > MOST_COLUMNS:
             return self._confusion_list()
         names = self._short_names
-        if max(map(len, names)) <= WIDEST_CELL:
+        if max(map(_width, names)) <= WIDEST_CELL:
             rows, columns = names, names
         else:
             rows = [f"{number:2} {name}" for number, name in enumerate(names, start=1)]
             columns = [str(number) for number in range(1, len(names) + 1)]
         cells = [[f"{count}" if count else "." for count in row] for row in self.confusion.tolist()]
-        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-        first = max(len("label"), *map(len, rows))
+        widths = [max(map(_width, column)) for column in zip(columns, *cells, strict=True)]
+        first = max(len("label"), *map(_width, rows))
 
         def line(start: str, row: Sequence[str]) -> str:
-            return f"{start:{first}}  " + " ".join(
-                f"{cell:>{w}}" for cell, w in zip(row, widths, strict=True)
+            return f"{_padded(start, first)}  " + " ".join(
+                f"{' ' * (w - _width(cell))}{cell}" for cell, w in zip(row, widths, strict=True)
             )
 
         head = ["rows: the label; columns: the prediction", line("", columns)]
@@ -144,8 +144,10 @@ class ClassificationReport:
         ]
         if not mistakes:
             return "no mistakes"
-        width = max(len(label) for label, _, _ in mistakes)
-        lines = [f"{label:{width}}  predicted as {predicted}: {n:,}" for label, predicted, n in mistakes]
+        width = max(_width(label) for label, _, _ in mistakes)
+        lines = [
+            f"{_padded(label, width)}  predicted as {predicted}: {n:,}" for label, predicted, n in mistakes
+        ]
         return "\n".join(("the most frequent mistakes:", *lines))
 
     @cached_property
@@ -184,8 +186,20 @@ def classification_report(
         logp = np.asarray(logprobs, np.float64)
         if logp.shape != (len(true), n_classes):
             raise ValueError(f"logprobs must be [{len(true)} {n_classes}]; got {list(logp.shape)}")
-        loss = float(-logp[np.arange(len(true)), true].mean())
+        loss = 0.0 - float(logp[np.arange(len(true)), true].mean())  # 0.0, never -0.0
     return ClassificationReport(tuple(names), confusion.reshape(n_classes, n_classes), loss)
+
+
+def _width(name: str) -> int:
+    """Return the columns of a terminal that a name takes; a Chinese character takes two."""
+    from rich.cells import cell_len  # imported here because most commands need no table
+
+    return cell_len(name)
+
+
+def _padded(name: str, width: int) -> str:
+    """Return a name with spaces after it, up to `width` columns."""
+    return name + " " * (width - _width(name))
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

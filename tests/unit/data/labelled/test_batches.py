@@ -112,7 +112,7 @@ def test_a_text_that_is_too_long_is_named() -> None:
     )
     with pytest.raises(DataError, match=r"the model reads 14: set model"):
         LabelledBatches(split, 2, 14, 0, PAD)
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match=r"the model reads 14: shorten it, or remove it$"):
         next(in_length_order(split, 2, 14, PAD))
 
 

@@ -67,6 +67,8 @@ def test_a_missing_column_is_named_with_those_there_are(tmp_path: Path) -> None:
     message = refusal(tmp_path / "a.csv", f"{'long ' * 20},1\n")
     assert "'long long long long long long long lo...', '1'" in message
     assert "data.columns=text,label" in message
+    message = refusal(tmp_path / "a.csv", "text;label\na;b\n")
+    assert "the first line has 'text;label', one column, where columns are separated by commas (" in message
     assert refusal(tmp_path / "a.tsv", "text\tlabel\ttext\na\tb\tc\n").startswith(
         "2 columns are called 'text'"
     )

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from clearformer.data.labelled.config import LabelledData
+from clearformer.data.labelled.reading import LabelledText
 from clearformer.data.labelled.sources import LABELLED_BUILT_IN, LabelledTexts, open_labelled
 from clearformer.errors import DataError
 
@@ -106,7 +107,24 @@ def test_given_labels_keep_their_order_and_are_all_there_are(tmp_path: Path) -> 
     given = LabelledData(path=path, val_fraction=0, labels=("c", "b", "a"))
     assert open_labelled(given).labels == ("c", "b", "a")
     line = refusal(given.replace(labels=("a", "c")))
-    assert f"{path}, line 2: the label 'b' is not in training, which has 'a', 'c'" in line
+    assert f"{path}, line 2: the label 'b' is not among the classes, which are 'a', 'c'" in line
+
+
+def test_a_label_is_not_compared_with_every_class() -> None:
+    class Counted(str):
+        __slots__ = ()
+        n_compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.n_compared += 1
+            return super().__eq__(other)
+
+        __hash__ = str.__hash__
+
+    labels = tuple(Counted(f"label {i}") for i in range(200))
+    texts = [LabelledText(f"text {i}", label, i) for i, label in enumerate(labels)]
+    LabelledTexts("", {"train": texts, "val": texts}, {}, labels).check_known_labels()
+    assert Counted.n_compared < 1000
 
 
 def test_one_label_is_no_classification(tmp_path: Path) -> None:

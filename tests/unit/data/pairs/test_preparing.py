@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clearformer.config import resolve
-from clearformer.data import PairDataset, PairsData, ShardError, prepare_pairs
+from clearformer.data import PairDataset, PairsData, ShardError, prepare_data, prepare_pairs
 from clearformer.data.pairs import preparing as pair_preparing
 from clearformer.data.pairs.files import check_pair_contents, open_pair_splits, read_pair_manifest
 from clearformer.data.pairs.sources import FilePairs
@@ -111,6 +111,13 @@ def test_a_very_long_text_is_sampled_evenly_for_merges(
     work.prepare(BPE)
     assert len(seen) == 40
     assert [sum(letter in text for text in seen) for letter in "abcd"] == [5, 5, 5, 5]
+
+
+def test_languages_are_those_asked_for_also_of_pairs_that_were_prepared_before(work: Workplace) -> None:
+    first, second = work.prepare(languages="en-fr"), work.prepare(languages="en-de")
+    assert first.folder == second.folder
+    assert second.manifest["source"]["languages"] == ("en", "de")
+    assert work.prepare().manifest["source"]["languages"] is None
 
 
 def test_the_manifest_says_what_it_was_made_from(work: Workplace) -> None:
@@ -217,6 +224,15 @@ def test_a_test_pair_that_is_too_long_is_not_offered_to_be_left_out(work: Workpl
     test = work.prepare(test_fraction=0.6).splits["test"]
     with pytest.raises(DataError, match=r"set model.max_seq_len=\d+ or more$"):
         pair_preparing.require_room(test, 2)
+
+
+def test_settings_that_a_trained_model_cannot_change_are_not_offered(work: Workplace) -> None:
+    tokenizer = work.prepare().tokenizer
+    data = PairsData(source=str(work.source), target=str(work.target), val_fraction=0)
+    with pytest.raises(DataError, match=r"model.max_seq_len=21: shorten it, or remove the pair$"):
+        prepare_data(data, tokenizer, max_tokens=21)
+    with pytest.raises(DataError, match=r"set model.max_seq_len=22 or more"):
+        prepare_data(data, ByteTokenizerSpec(), max_tokens=21)
 
 
 @pytest.mark.parametrize("damage", ["array cut short", "array gone", "manifest gone", "manifest damaged"])

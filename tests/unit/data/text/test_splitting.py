@@ -38,9 +38,8 @@ def test_a_fraction_of_zero_is_no_split() -> None:
     [(1, 0.1, 0, "train"), (10, 0.01, 0.05, "val"), (5, 0.999, 0, "train")],
 )
 def test_an_empty_split_is_refused(n_chars: int, val: float, test: float, empty: str) -> None:
-    with pytest.raises(
-        DataError, match=f"the {empty} split would be empty: the text has {n_chars} characters"
-    ):
+    size = f"{n_chars} character" + "s" * (n_chars > 1)
+    with pytest.raises(DataError, match=f"the {empty} split would be empty: the text has {size}, with"):
         split_stops(n_chars, TextData(val_fraction=val, test_fraction=test))
 
 
@@ -51,6 +50,7 @@ def test_an_empty_split_is_refused(n_chars: int, val: float, test: float, empty:
         ({"val_fraction": -0.1}, "val_fraction"),
         ({"val_fraction": 1}, "val_fraction"),
         ({"name": "pydoc", "path": "a.txt"}, "name='pydoc' and path='a.txt' are both set"),
+        ({"field": "body"}, "field='body' is for JSONL files of your own: set path=FILE too; 'pydoc' has"),
         ({"order": "sorted"}, "order"),
         ({"pth": "a.txt"}, "did you mean 'path'?"),
     ],
