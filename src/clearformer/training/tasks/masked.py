@@ -45,17 +45,20 @@ from clearformer.training.tasks.task import (
 )
 
 SAMPLE_TOKENS = 40
-HELD_OUT_SEED = 0  # so that every run masks the same held-out tokens
+HELD_OUT_SEED, MASKED_TOGETHER = 0, 64  # of held-out rows, so that every run masks the same tokens
 LEGEND = "masked tokens in brackets: [token] if predicted correctly, else [prediction|token]"
 
 
 def masked_in_order(
     config: RunConfig, dataset: Dataset | LabelledDataset, split: str = "val", n_rows: int | None = None
 ) -> Iterator[MaskedBatch]:
-    """Yield batches of a whole split, or of `n_rows` of its rows, masked the same in every run with these settings."""
+    """Yield batches of a whole split, or of `n_rows` of its rows, masked the same whatever the size of a batch."""
     masking = masking_of(config, dataset.tokenizer, HELD_OUT_SEED)
+    batch_size = min(config.train.batch_size, MASKED_TOGETHER)
     for place, rows in enumerate(_rows_in_order(config, dataset, split, n_rows)):
-        yield masking(rows.tokens, rows.padding, place)
+        masked = masking(rows.tokens, rows.padding, place)
+        for first in range(0, len(rows.tokens), batch_size):
+            yield MaskedBatch(*(array[first : first + batch_size] for array in masked))
 
 
 def masking_of(config: RunConfig, tokenizer: Tokenizer, seed: int) -> Masking:
@@ -68,17 +71,18 @@ def masking_of(config: RunConfig, tokenizer: Tokenizer, seed: int) -> Masking:
 def _rows_in_order(
     config: RunConfig, dataset: Dataset | LabelledDataset, split: str, n_rows: int | None
 ) -> Iterator[Rows]:
-    batch_size, length = config.train.batch_size, config.model.max_seq_len
+    """Yield the rows of a split, `MASKED_TOGETHER` at a time."""
+    length = config.model.max_seq_len
     if not isinstance(dataset, LabelledDataset):
         text = dataset.splits[split]
         part = text if n_rows is None else subset_of_text(text, n_rows, _content(length))
-        yield from windows_in_order(part, batch_size, length, dataset.tokenizer)
+        yield from windows_in_order(part, MASKED_TOGETHER, length, dataset.tokenizer)
         return
     assert isinstance(config.data, LabelledData)
     assert dataset.tokenizer.pad_id is not None
     texts, pad_id = dataset.splits[split], dataset.tokenizer.pad_id
     texts = texts if n_rows is None else subset_of_labelled(texts, n_rows)
-    for _, batch in in_length_order(texts, batch_size, length, pad_id, config.data.too_long):
+    for _, batch in in_length_order(texts, MASKED_TOGETHER, length, pad_id, config.data.too_long):
         yield Rows(batch.tokens, batch.padding)
 
 

@@ -19,6 +19,7 @@ from clearformer.training.loop import Training, TrainResult
 from clearformer.training.store.checkpoint import list_checkpoints, load_checkpoint
 from clearformer.training.store.folder import RunFolder, read_metrics
 from clearformer.training.tasks.losses import IGNORED
+from clearformer.training.tasks.masked import masked_in_order
 
 Trained = Callable[..., TrainResult]
 Begun = Callable[..., Training]
@@ -92,6 +93,23 @@ KNOWN, UNKNOWN = (
 )  # of a letter that is in no training text
 
 
+@pytest.mark.parametrize("task", ["masked", "masked-labelled"])
+def test_the_held_out_text_is_masked_alike_whatever_the_size_of_a_batch(begun: Begun, task: str) -> None:
+    def masked(name: str, batch_size: int) -> tuple[list[int], list[tuple[int, ...]]]:
+        training = begun(name, task, f"train.batch_size={batch_size}")
+        found = list(masked_in_order(training.config, training.task.dataset))  # type: ignore[attr-defined]
+        rows = [
+            tuple(row[real].tolist())
+            for batch in found
+            for row, real in zip(batch.targets, batch.padding, strict=True)
+        ]
+        return [len(batch.tokens) for batch in found], rows
+
+    (sizes, few), (_, many) = masked("a", 3), masked("b", 500)
+    assert max(sizes) == 3
+    assert few == many
+
+
 def unknown_in_the_end(tmp_path: Path, held_out: str) -> tuple[str, ...]:
     """The settings of a run whose held-out text, the last tenth, is this."""
     text = KNOWN * (9 * len(held_out) // len(KNOWN) + 1)
@@ -148,7 +166,7 @@ def test_a_mean_over_nothing_is_none(begun: Begun) -> None:
 
 def test_it_learns(trained: Trained, tmp_path: Path) -> None:
     """Every letter stands between others that tell it."""
-    (tmp_path / "text.txt").write_text("abcdefghijkl" * 300)
+    (tmp_path / "text.txt").write_text("abcdefghijkl" * 1000)
 
     outcome = trained(
         "a",
