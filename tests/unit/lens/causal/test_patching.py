@@ -137,6 +137,12 @@ def test_what_cannot_be_patched_is_said(model: Any) -> None:
         lens.patch_every(model, TEXT, DONOR, "blocks.0.hook_resid_pr")
     with pytest.raises(UserError, match="where: give at least one site, or heads, networks or layers"):
         lens.patch_every(model, TEXT, DONOR, [])
+    at_2 = lens.Site("blocks.1.hook_resid_pre", position=2)
+    for estimate in (False, True):
+        with pytest.raises(
+            UserError, match=r"\(position 2\): each site is patched at every position; omit its"
+        ):
+            lens.patch_every(model, TEXT, DONOR, at_2, estimate=estimate)
     with pytest.raises(UserError, match="confirm: 0 or more; got -1"):
         lens.patch_every(model, TEXT, DONOR, "layers", estimate=True, confirm=-1)
 
