@@ -182,6 +182,18 @@ def test_a_path_to_a_heads_keys_changes_only_these(model: Any, tmp_path: Path) -
     assert found.figure(tmp_path / "paths.svg").stat().st_size > 0
 
 
+def test_a_path_to_what_writes_itself_is_what_it_makes_of_the_senders(model: Any) -> None:
+    own, donor = (activations(model, lens.read(model, each).arguments) for each in (TEXT, DONOR))
+    sender, block = "blocks.0.hook_mlp_out", model.blocks[1]
+    moved = own["blocks.1.hook_resid_mid"] + donor[sender] - own[sender]
+    with torch.no_grad():
+        written = block.mlp(block.ln2(moved))
+    found = lens.patch_paths(model, TEXT, DONOR, sender, "blocks.1.hook_mlp_out", target=3)
+    edit = lens.replace("blocks.1.hook_mlp_out", written)
+    assert found.after == pytest.approx(lens.intervene(model, TEXT, edit, target=3).after, abs=1e-10)
+    assert abs(found.effect) > 1e-6
+
+
 def test_a_sender_writes_to_the_residual_stream(model: Any) -> None:
     with pytest.raises(
         UserError, match=r"blocks.0.attn.hook_q does not write to the residual stream; a sender is one of"
