@@ -166,6 +166,12 @@ def test_frozen_weights_have_gradients_too_and_none_is_left_behind(model: Any) -
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_a_foil_or_position_without_a_target_is_refused(model: Any) -> None:
+    for given in ({"foil": 3}, {"position": 2}):
+        with pytest.raises(UserError, match=f"{next(iter(given))}: belongs to a target, and none is given"):
+            lens.weight_gradients(model, TEXT, **given)
+
+
 def test_a_wrong_matrix_is_named(model: Any) -> None:
     with pytest.raises(
         UserError, match=r"no matrix 'blocks.0.attn.W_q.weight'; did you mean 'blocks.0.attn.W_Q.weight'"
