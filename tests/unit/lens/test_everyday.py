@@ -72,6 +72,12 @@ def test_the_last_layers_logits_are_the_models_own(family: str, runs: dict[str, 
     assert not found.learned
 
 
+@pytest.mark.parametrize(("top", "why"), [(0, "at least 1; got 0"), (2.5, "a whole number; got 2.5")])
+def test_the_number_of_guesses_is_checked(top: Any, why: str, runs: dict[str, Run]) -> None:
+    with pytest.raises(UserError, match=f"top: {why}"):
+        lens.logit_lens(runs["decoder"], TEXT, top=top)
+
+
 @torch.no_grad()
 def test_each_layer_is_read_through_the_final_norm_of_its_own_stream() -> None:
     run = run_of("decoder", "char")

@@ -309,10 +309,11 @@ def intervene(
         metric: A function of the output, in place of `target`, `foil` and `position`; see `metrics`.
 
     Raises:
-        UserError: there is no such hook point, head, position, token or class, or a shape does not fit.
+        UserError: there is no such hook point, head, position, token or class, a shape does not fit, or an edit is
+            none.
     """
     inputs = inputs_of(subject, text, output)
-    edits = [edits] if isinstance(edits, Edit) else list(edits)
+    edits = _listed(edits)
     metric = given_metric(metric, target, foil, position) or metric_of(inputs, target, foil, position)
     before = output_with(inputs.model, inputs.arguments)
     after = output_with(inputs.model, inputs.arguments, edits)
@@ -325,6 +326,19 @@ def intervene(
         after[0],
         name_of(metric, inputs),
     )
+
+
+def _listed(edits: Any) -> list[Edit]:
+    """Return one edit or several as a list.
+
+    Raises:
+        UserError: they are something else.
+    """
+    found = [edits] if isinstance(edits, Edit | str) or not isinstance(edits, Iterable) else list(edits)
+    for edit in found:
+        if not isinstance(edit, Edit):
+            raise UserError(f"edits: each is made by a function such as lens.zero(...); got {shown(edit)}")
+    return found
 
 
 def divergence(one: Float[Tensor, "*B V"], other: Float[Tensor, "*B V"]) -> Float[Tensor, "*B"]:

@@ -189,8 +189,12 @@ def logit_lens(
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
-        UserError: there is no such position, token or class, the lens is for another model, or `most` is less than 1.
+        UserError: there is no such position, token or class, the lens is for another model, or `top` or `most` is less
+            than 1.
     """
+    check_whole("top", top)
+    if top < 1:
+        raise UserError(f"top: at least 1; got {top}")
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     at = inputs.predicting(position)
     if tuned is not None:

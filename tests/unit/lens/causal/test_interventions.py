@@ -175,6 +175,8 @@ def test_the_models_mode_and_hooks_are_left_as_they_were(model: Any, text: lens.
             f"{RESIDUAL}: its new values are a tensor or a number; got None",
         ),
         (lens.zero(lens.Site(Z, head="0")), "head: a whole number; got '0'"),  # type: ignore[arg-type]
+        ("zero", "edits: each is made by a function such as lens.zero(...); got 'zero'"),
+        (None, "edits: each is made by a function such as lens.zero(...); got None"),
         (lens.patch(RESIDUAL, {}), f"{RESIDUAL} is not among the given activations"),
         (lens.mean(RESIDUAL, []), "give the activations of at least one text"),
     ],

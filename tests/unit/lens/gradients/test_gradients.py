@@ -105,6 +105,8 @@ def test_classes_are_attributed_to_all_tokens() -> None:
 
 
 def test_what_cannot_be_attributed_is_said(model: Any) -> None:
+    with pytest.raises(UserError, match=r"steps: a whole number; got 2\.5"):
+        lens.integrated_gradients(model, TEXT, steps=2.5)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="steps: at least 1 point on the path; got 0"):
         lens.integrated_gradients(model, TEXT, steps=0)
     with pytest.raises(UserError, match="a text of one token is empty without it; give by=TOKEN"):
@@ -264,6 +266,8 @@ def test_models_that_do_not_match_are_refused(model: Any) -> None:
         UserError, match=r"the two models differ in position.weight \(\[17, 22\] and \[5, 22\]\); give two"
     ):
         lens.loss_changes(model, made(max_seq_len=5), TEXT[:4])
+    with pytest.raises(UserError, match=r"pieces: a whole number; got 2\.5"):
+        lens.loss_changes(model, model, TEXT, pieces=2.5)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="pieces: at least 1 piece of the path"):
         lens.loss_changes(model, model, TEXT, pieces=0)
     with pytest.raises(UserError, match="so it has no loss"):
