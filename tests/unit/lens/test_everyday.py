@@ -27,6 +27,20 @@ def runs() -> dict[str, Run]:
     return {family: run_of(family, "bpe") for family in FAMILIES}
 
 
+# --- the model's parts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ties", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_parts_of_a_model_have_all_its_parameters_once(family: str, ties: bool) -> None:
+    run = run_of(family, tie_embeddings=ties, head_bias=True)
+    found = lens.architecture(run)
+    assert sum(each.parameters for each in found.components) == found.parameters
+    embeddings = [row[3] for row in found.table().rows if row[0] == "embed"]
+    n = f"{run.model.embed.weight.numel():,}"
+    assert embeddings == ([n, "shared"] if family == "encoder-decoder" else [n])
+
+
 # --- activations ------------------------------------------------------------------------------------------
 
 
