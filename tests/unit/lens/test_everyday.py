@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from clearformer import lens
 from clearformer.errors import MissingPackageError, UserError
@@ -153,6 +154,10 @@ def test_a_tuned_lens_begins_as_the_logit_lens_and_is_no_worse_on_held_out_text(
     assert learned.error == plain.error == 0
     assert learned.layers[0] != plain.layers[0]
     assert learned.layers[-1] == plain.layers[-1]
+    figure = Figure()
+    tuned.draw(figure)
+    ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert ticks == ["embedding", *(name.split(".")[1] for name in tuned.names[1:])]  # blocks count from 0
     assert all(parameter.grad is None for parameter in run.model.parameters())
     with pytest.raises(UserError, match="tuned for another model"):
         lens.logit_lens(run_of("decoder", "char"), "bank", tuned=tuned)
