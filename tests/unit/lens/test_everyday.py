@@ -222,6 +222,8 @@ def test_next_tokens_are_the_softmax_at_each_temperature(runs: dict[str, Run]) -
         assert row == pytest.approx((logits / temperature).softmax(-1)[found.ids].numpy(), abs=1e-6)
     assert found.ids == logits.topk(4).indices.tolist()
     assert found.temperatures == [0.5, 1.0, 2.0]
+    of_numpy = np.array([0.5, 1, 2], np.float32)
+    assert lens.next_tokens(run, TEXT, temperatures=of_numpy, top=4).temperatures == found.temperatures  # type: ignore[arg-type]
     for wrong in (0, -1, math.inf, "hot"):
         with pytest.raises(UserError, match="temperatures: numbers above 0"):
             lens.next_tokens(run, TEXT, temperatures=[wrong])  # type: ignore[list-item]
