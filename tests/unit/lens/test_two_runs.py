@@ -303,6 +303,7 @@ def test_what_cannot_be_moved_is_refused_in_one_line() -> None:
     refused("attention: attn, cross_attn, encoder; got 'mlp'", attention="mlp")
     refused("give a run, such as", run_from=made(2).model)
     refused("texts: give one or more", texts=[])
+    refused("texts: give one or more that the models read; got 5", texts=5)
 
 
 def test_linear_attention_has_heads_that_move() -> None:
@@ -310,6 +311,12 @@ def test_linear_attention_has_heads_that_move() -> None:
     run, other = made(1, attention=attention), made(2, attention=attention)
     assert lens.transplant(run, other, 1, 1, texts=TEXT).cost != 0
     assert lens.match_heads(run, run, TEXT).matches[0].similarity == pytest.approx(1, abs=1e-5)
+
+
+def test_texts_of_a_generator_are_all_read() -> None:
+    run, other = made(1), made(2)
+    found = lens.transplant(run, other, 0, 1, texts=(each for each in TEXTS))  # type: ignore[arg-type]
+    assert found.before == lens.transplant(run, other, 0, 1, texts=TEXTS).before
 
 
 def test_runs_that_cannot_be_compared_are_refused_in_one_line() -> None:
