@@ -20,6 +20,7 @@ from clearformer.text import BPETokenizerSpec, specials_of
 
 from ..seeding import seed
 from ..unit.lens.test_embeddings import TEXT
+from ..unit.lens.trainings import home_with_data, trained
 from ..unit.page.conftest import FAMILIES, saved_runs
 from .test_page_in_a_browser import CHROMIUM, MINUS, MOST_TRIES, api
 
@@ -179,6 +180,16 @@ def top_at_rest(page: Any) -> int:
         if len(tops) > 8 and len(set(tops[-8:])) == 1:
             break
     return tops[-1]
+
+
+def test_an_exported_training_offers_no_second_look(context: Any, tmp_path: Path) -> None:
+    with home_with_data(tmp_path):
+        file = cf.export_page(trained("decoder"), tmp_path / "trained.html", pictures=False)
+    opened = Opened(context, file.as_uri())
+    training = opened.section("training")
+    api.expect(training.locator(".events .error")).to_contain_text("takes too long for an exported page")
+    assert training.get_by_role("button", name="Look again").count() == 0
+    opened.page.close()
 
 
 def test_the_map_of_an_encoder_decoder_has_two_stacks_that_share_the_embedding(
