@@ -135,6 +135,9 @@ def test_a_classifier_is_read_by_layer_too() -> None:
     found = lens.logit_lens(model, [1, 2, 3], target=2)
     assert found.error < 1e-6
     assert sum(guess.probability for guess in found.layers[0].top) == pytest.approx(1)
+    figure = Figure()
+    found.draw(figure)
+    assert figure.axes[0].get_title() == "likeliest by layer"  # a class is no next token
 
 
 LEARNABLE = "the bank lends money, and the river takes it. " * 14

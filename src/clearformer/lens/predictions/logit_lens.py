@@ -153,9 +153,7 @@ class LogitLens(Shown):
                     fontsize=7,
                     color="white" if likely else "#1f2a38",
                 )
-        axes.set_title(
-            "likeliest next token by layer" + (" (learned lens)" if self.learned else ""), fontsize=10
-        )
+        axes.set_title("likeliest by layer" + (" (learned lens)" if self.learned else ""), fontsize=10)
         axes.set_xlabel("input token")
         figure.colorbar(image, ax=axes, shrink=0.8, label="probability").outline.set_visible(False)
 
