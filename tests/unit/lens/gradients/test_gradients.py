@@ -102,6 +102,8 @@ def test_classes_are_attributed_to_all_tokens() -> None:
         assert not found.values.isnan().any()
         assert (found.values != 0).all()
     assert lens.occlusion(model, TEXT, target=1, by=12).values.any()
+    with pytest.raises(UserError, match="position: this model predicts a class of the whole text; omit the"):
+        lens.gradient_x_input(model, TEXT, position=2)
 
 
 def test_what_cannot_be_attributed_is_said(model: Any) -> None:
