@@ -254,6 +254,17 @@ def test_patterns_are_those_of_the_hook_points(runs: dict[str, Run]) -> None:
     assert len(one.table().rows) == len(one.tokens)
 
 
+def test_the_last_layer_is_that_of_each_stack() -> None:
+    run = run_of("encoder-decoder", n_layers=3, n_decoder_layers=1)
+    found = lens.attention(run, "bank", "the", layer=-1).patterns
+    decoder = "decoder_blocks.0."
+    assert list(found) == ["encoder_blocks.2.attn.hook_pattern", f"{decoder}attn.hook_pattern",
+                           f"{decoder}cross_attn.hook_pattern"]  # fmt: skip
+    assert list(lens.attention(run, "bank", "the", layer=2).patterns) == [
+        "encoder_blocks.2.attn.hook_pattern"
+    ]
+
+
 def test_a_layer_or_head_that_is_not_there_is_refused(runs: dict[str, Run]) -> None:
     with pytest.raises(UserError, match="layer 3: there are 3 layers, 0 to 2"):
         lens.attention(runs["decoder"], TEXT, layer=3)
