@@ -120,10 +120,12 @@ def test_texts_that_differ_where_they_are_masked_have_losses_of_their_own() -> N
     run = run_of("encoder")
     tokens = lens.read(run, "bank").tokens[0].tolist()
     others = [tokens[0], tokens[1] + 1, *tokens[2:]]
-    for ask in (
-        lens.tokens,
-        lambda *text, **given: lens.with_edits(*text, ["zero blocks.0.hook_mlp_out"], **given),
-    ):
+
+    def edited(run: cf.Run, ids: list[int], masked: list[int]) -> Any:
+        return lens.with_edits(run, ids, ["zero blocks.0.hook_mlp_out"], masked=masked)
+
+    asks: list[Callable[..., Any]] = [lens.tokens, edited]
+    for ask in asks:
         wanted = ask(run, others, masked=[1])
         with lens.Readings(MEGABYTES).in_use():
             ask(run, tokens, masked=[1])  # the same ids are read

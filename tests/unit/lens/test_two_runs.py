@@ -96,7 +96,7 @@ def test_similarities_are_those_of_all_texts_by_hand(by: By) -> None:
 @pytest.mark.parametrize("family", ["decoder", "encoder"])
 def test_patterns_are_compared_within_the_wider_window(family: str) -> None:
     runs = [made(i, family, attention=MultiHead(n_heads=2, d_head=D_HEAD, window=i)) for i in (2, 3)]
-    found = lens.match_heads(*runs, TEXTS[1])
+    found = lens.match_heads(runs[0], runs[1], TEXTS[1])
     patterns = [lens.attention(each, TEXTS[1], layer=0, head=1).patterns for each in runs]
     one, other = (each["blocks.0.attn.hook_pattern"][0] for each in patterns)
     distance = np.subtract.outer(*[np.arange(len(one))] * 2)

@@ -181,7 +181,7 @@ def kind_of(path: str) -> str:
 
 def wider_window(*models: Transformer) -> int | None:
     """Return the larger window of two models' attention; None if one of them has none."""
-    windows = [getattr(model.config.attention, "window", None) for model in models]
+    windows: list[Any] = [getattr(model.config.attention, "window", None) for model in models]
     return None if None in windows else max(windows)
 
 

@@ -30,10 +30,11 @@ def texts_of(texts: Text | Sequence[Text]) -> list[Text]:
         UserError: there is none.
     """
     given: Any = texts
-    if not isinstance(given, Iterable):
-        raise UserError(f"texts: give one or more that the models read; got {shown(given)}")
+    found: list[Any]
     if isinstance(given, str) or hasattr(given, "shape"):
         found = [given] if len(given) else []
+    elif not isinstance(given, Iterable):
+        raise UserError(f"texts: give one or more that the models read; got {shown(given)}")
     else:
         found = list(given)  # at once: what is read of a generator is gone
         if found and all(isinstance(each, Integral) for each in found):

@@ -110,6 +110,6 @@ def next_tokens(
 
 
 def _checked_temperature(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not (0 < value < math.inf):
+    if isinstance(value, bool) or not isinstance(value, Real) or not (0 < float(value) < math.inf):
         raise UserError(f"temperatures: numbers above 0; got {shown(value)}")
     return float(value)

@@ -171,7 +171,8 @@ def test_frozen_weights_have_gradients_too_and_none_is_left_behind(model: Any) -
 
 
 def test_a_foil_or_position_without_a_target_is_refused(model: Any) -> None:
-    for given in ({"foil": 3}, {"position": 2}):
+    wrong: list[dict[str, Any]] = [{"foil": 3}, {"position": 2}]
+    for given in wrong:
         with pytest.raises(UserError, match=f"{next(iter(given))}: belongs to a target, and none is given"):
             lens.weight_gradients(model, TEXT, **given)
 
