@@ -334,8 +334,9 @@ def _listed(edits: Any) -> list[Edit]:
     Raises:
         UserError: they are something else.
     """
-    is_one = isinstance(edits, Edit | str) or not isinstance(edits, Iterable)
-    found: list[Any] = [edits] if is_one else list(edits)
+    found: list[Any] = [edits]
+    if isinstance(edits, Iterable) and not isinstance(edits, str):
+        found = list(edits)
     for edit in found:
         if not isinstance(edit, Edit):
             raise UserError(f"edits: each is made by a function such as lens.zero(...); got {shown(edit)}")
