@@ -20,6 +20,7 @@ from clearformer.text import BPETokenizerSpec, specials_of
 
 from ..seeding import seed
 from ..unit.lens.test_embeddings import TEXT
+from ..unit.lens.trainings import home_with_data, trained
 from ..unit.page.conftest import FAMILIES, saved_runs
 from .test_page_in_a_browser import CHROMIUM, MINUS, MOST_TRIES, api
 
@@ -181,6 +182,16 @@ def top_at_rest(page: Any) -> int:
     return tops[-1]
 
 
+def test_an_exported_training_offers_no_second_look(context: Any, tmp_path: Path) -> None:
+    with home_with_data(tmp_path):
+        file = cf.export_page(trained("decoder"), tmp_path / "trained.html", pictures=False)
+    opened = Opened(context, file.as_uri())
+    training = opened.section("training")
+    api.expect(training.locator(".events .error")).to_contain_text("takes too long for an exported page")
+    assert training.get_by_role("button", name="Look again").count() == 0
+    opened.page.close()
+
+
 def test_the_map_of_an_encoder_decoder_has_two_stacks_that_share_the_embedding(
     context: Any, runs: dict[str, Any], files: dict[str, Path]
 ) -> None:
@@ -188,7 +199,7 @@ def test_the_map_of_an_encoder_decoder_has_two_stacks_that_share_the_embedding(
     embedding = lens.architecture(runs["encoder-decoder"]).components[0]
     overview = opened.section("overview")
     api.expect(overview.locator(".stack h3")).to_have_text(["encoder", "decoder"])
-    assert overview.locator(".block > p").all_inner_texts() == ["block 0 of 3"] * 2
+    assert overview.locator(".block > p").all_inner_texts() == ["block 0 of 0 to 2"] * 2
     embeddings = overview.locator(".box[title=embed] small").all_inner_texts()
     assert embeddings == [f"{embedding.parameters / 1000:.1f}k", "shared"]
     opened.page.close()

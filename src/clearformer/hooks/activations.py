@@ -1,6 +1,7 @@
 """The activations recorded in one call of a model, by name."""
 
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
 
 from torch import Tensor
@@ -70,7 +71,7 @@ class ActivationCache(dict[str, Tensor]):
     def _layer(self, blocks: str, layer: int) -> int:
         layers = {int(name.split(".")[1]) for name in self if name.startswith(f"{blocks}.")}
         n = max(layers, default=-1) + 1
-        number = layer + n if isinstance(layer, int) and layer < 0 else layer
+        number = layer + n if isinstance(layer, Integral) and layer < 0 else layer
         if number not in layers:
             kept = _listed(layers) if layers else "none"
             raise UnknownActivationError(

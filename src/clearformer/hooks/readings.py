@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from numbers import Real
 from threading import RLock
 from typing import Any, TypeVar
 from weakref import ref
@@ -50,7 +51,7 @@ class Readings:
     """
 
     def __init__(self, megabytes: float = MEGABYTES) -> None:
-        if isinstance(megabytes, bool) or not isinstance(megabytes, int | float) or not megabytes >= 1:
+        if isinstance(megabytes, bool) or not isinstance(megabytes, Real) or not megabytes >= 1:
             raise UserError(f"megabytes: a number of at least 1; got {shown(megabytes)}")
         self.most_bytes = int(megabytes * 2**20)
         self.n_bytes = 0

@@ -1,6 +1,7 @@
 """The parts of a model as its configuration describes them: their sizes, parameters and share of the FLOPs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from torch import nn
@@ -19,6 +20,7 @@ NAMES = {
     "ln_embed": "embedding norm",
     "ln_final": "final norm",
     "head": "head",
+    "head_bias": "head bias",
     "masked_head": "masked head",
     "pooler": "pooler",
     "classifier": "classifier",
@@ -45,7 +47,7 @@ class Component:
         kind: The kind that fills it, if it is a slot of the configuration or a norm; otherwise empty.
         stack: `encoder` or `decoder`; empty outside the stacks of an encoder-decoder.
         layer: The number of its block, or None outside the blocks.
-        parameters: The number of its own parameters.
+        parameters: The number of its parameters; 0 if an earlier part has the same path, whose parameters it shares.
     """
 
     path: str
@@ -79,9 +81,10 @@ class Architecture(Shown):
         return f"{self.family} of {count(self.parameters, 'parameter')}"
 
     def table(self) -> Table:
+        paths = [component.path for component in self.components]
         rows = [
-            [component.path, component.name, component.kind, f"{component.parameters:,}"]
-            for component in self.components
+            [each.path, each.name, each.kind, "shared" if each.path in paths[:i] else f"{each.parameters:,}"]
+            for i, each in enumerate(self.components)
         ]
         return Table(["module", "part", "kind", "parameters"], rows, n_left=3)
 
@@ -108,6 +111,7 @@ def architecture(subject: Subject) -> Architecture:
     model = model_of(subject)
     components = [component for stack in stacks_of(model) for component in _of_stack(model, stack)]
     components += [_component(model, name, "", None) for name in NAMES if name in after_stacks(model)]
+    components = _shared_once(components)
     total = sum(parameter.numel() for parameter in model.parameters())
     return Architecture(
         model.config.family, total, _settings(model.config), components, _shares(model.config)
@@ -121,10 +125,10 @@ def stacks_of(model: Transformer) -> list[str]:
 
 def after_stacks(model: Transformer) -> list[str]:
     """Return the names of the parts that belong to no stack."""
-    of_stack = [
-        f"{stack}{name}" for stack in stacks_of(model) for name in (*BEFORE_BLOCKS, "ln_final", "blocks")
-    ]
-    return [name for name, _ in model.named_children() if name not in of_stack]
+    names = (*BEFORE_BLOCKS, "ln_final", "blocks")
+    of_stack = [f"{stack}{name}" for stack in ("", *stacks_of(model)) for name in names]
+    own = [name for name, _ in (*model.named_children(), *model.named_parameters(recurse=False))]
+    return [name for name in own if name not in of_stack]
 
 
 def _of_stack(model: Transformer, stack: str) -> list[Component]:
@@ -138,24 +142,32 @@ def _of_stack(model: Transformer, stack: str) -> list[Component]:
     return [*found, _component(model, f"{stack}ln_final", stack, None)]
 
 
+def _shared_once(components: list[Component]) -> list[Component]:
+    """Return the components with the parameters of each path counted at its first mention alone."""
+    paths = [component.path for component in components]
+    return [
+        replace(each, parameters=0) if each.path in paths[:i] else each for i, each in enumerate(components)
+    ]
+
+
 def _component(model: Transformer, path: str, stack: str, layer: int | None) -> Component:
-    module = model.get_submodule(path)
+    part = attrgetter(path)(model)
     name = path.rpartition(".")[2].removeprefix(stack)
     return Component(
-        path, NAMES[name], _kind(model.config, name, module), stack.rstrip("_"), layer, size_of(module)
+        path, NAMES[name], _kind(model.config, name, part), stack.rstrip("_"), layer, size_of(part)
     )
 
 
-def _kind(config: ModelConfig, name: str, module: nn.Module) -> str:
+def _kind(config: ModelConfig, name: str, part: nn.Module | nn.Parameter) -> str:
     if name in NORMS:
-        return "none" if isinstance(module, nn.Identity) else config.norm.kind
+        return "none" if isinstance(part, nn.Identity) else config.norm.kind
     slot = getattr(config, KIND_OF.get(name, ""), None)
     return "" if slot is None else slot.kind
 
 
-def size_of(module: nn.Module) -> int:
-    """Return the number of a module's parameters."""
-    return sum(parameter.numel() for parameter in module.parameters())
+def size_of(part: nn.Module | nn.Parameter) -> int:
+    """Return the number of a part's parameters."""
+    return sum(each.numel() for each in ([part] if isinstance(part, nn.Parameter) else part.parameters()))
 
 
 def _settings(config: ModelConfig, prefix: str = "") -> dict[str, str]:

@@ -41,7 +41,7 @@ class Embedded(Shown):
         tokens: Its ids, with the special tokens that the tokeniser has: [CLS] ... [SEP] for an encoder, ... <eos> for
             an encoder-decoder's source, <bos> ... for a decoder.
         vectors: `vectors[0]` is the input of the first block: each token's embedding plus that of its position, with
-            no context yet. `vectors[l]` is the residual stream after block l.
+            no context yet. `vectors[l + 1]` is the residual stream after block l, counted from 0.
         final: The last of them after the final norm; unchanged if the model has none.
         tokenizer: The tokeniser that made the tokens.
     """
@@ -215,8 +215,8 @@ def final_vectors(model: Transformer, tokens: Tensor) -> Float[Tensor, "B T D"]:
 
 
 def layer_names(n: int) -> list[str]:
-    """Return the names of the vectors before the first block and after each one."""
-    return ["embedding", *(f"layer {i}" for i in range(1, n))]
+    """Return the names of the vectors before the first block and after each one, counted from 0 as everywhere."""
+    return ["embedding", *(f"layer {i}" for i in range(n - 1))]
 
 
 def whole_word(word: str) -> str:

@@ -124,7 +124,12 @@ def losses_of(inputs: Inputs) -> Float[np.ndarray, " T"]:
     """Return -ln of each predicted token's probability, in nats; NaN where the text does not contain the token."""
     if all(token is None for token in inputs.predicted):
         return np.full(len(inputs), np.nan)
-    return once(inputs.model, ("losses", inputs.key), lambda: _losses_of(inputs)).copy()
+    key = (
+        "losses",
+        inputs.key,
+        tuple(inputs.predicted),
+    )  # what a masked position predicts is not among the ids
+    return once(inputs.model, key, lambda: _losses_of(inputs)).copy()
 
 
 def _losses_of(inputs: Inputs) -> Float[np.ndarray, " T"]:

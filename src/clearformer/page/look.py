@@ -8,6 +8,7 @@ import time
 import webbrowser
 from collections.abc import Sequence
 from html import escape
+from numbers import Integral
 from typing import Any
 
 from clearformer.device import keep_freed_memory
@@ -127,13 +128,13 @@ def bound_socket(port: int) -> socket.socket:
     Raises:
         UserError: the port is taken or invalid.
     """
-    if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
+    if not isinstance(port, Integral) or isinstance(port, bool) or not 0 <= port <= 65535:
         raise UserError(f"port: a number up to 65535, or 0 for a free one; got {shown(port)}")
     # With the protocol given as TCP, asyncio sends small answers at once; else each waits 40 ms for an acknowledgement.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((HOST, port))
+        listening.bind((HOST, int(port)))
     except OSError as error:
         listening.close()
         raise UserError(

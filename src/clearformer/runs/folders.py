@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -206,13 +207,13 @@ def read_run(
     average: int = 1,
 ) -> Loaded:
     """Read a run's model, tokeniser and configuration; arguments and errors are those of `run.load`."""
-    if not isinstance(average, int) or isinstance(average, bool):
+    if not isinstance(average, Integral) or isinstance(average, bool):
         raise RunError(f"average: takes a whole number of checkpoints; got {shown(average)}")
     folder = find_run(name_or_path)
     config, tokenizer = folder.read_config(), folder.read_tokenizer()
     where = resolve_device(device, key="device")
     model = build_undrawn(config.model)
-    path, weights = find_weights(folder, str(checkpoint), average)
+    path, weights = find_weights(folder, str(checkpoint), int(average))
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:

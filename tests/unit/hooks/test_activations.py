@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -85,7 +86,7 @@ def test_a_wrong_name_is_one_line_and_a_key_error(key: Any) -> None:
 
 def test_of_what_was_kept_alone() -> None:
     cache = looked_at(names="blocks.1.attn.hook_*")
-    assert cache["pattern", -1] is cache["blocks.1.attn.hook_pattern"]
+    assert cache["pattern", -1] is cache["pattern", np.int64(-1)] is cache["blocks.1.attn.hook_pattern"]
     with pytest.raises(KeyError, match=r"no activations of layer 0 were kept; kept layers: 1$"):
         cache["pattern", 0]
     assert repr(cache) == "ActivationCache(6 activations)"

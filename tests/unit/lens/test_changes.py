@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import clearformer as cf
 from clearformer import lens
 from clearformer.errors import UserError
 from clearformer.lens.causal.metrics import LogitDifference
@@ -99,6 +100,34 @@ def test_the_parts_of_a_ledger_sum_to_the_change_of_the_logit(pair: tuple[Run, R
     assert sum(part.value for part in changes.parts) == pytest.approx(changes.logit, abs=1e-5)
     assert any(part.value for part in changes.parts)
     assert found.notes()[0].startswith("first: ")
+
+
+def test_a_target_that_the_text_gives_is_not_chosen_by_the_model() -> None:
+    run, other = run_of("decoder"), run_of("decoder")
+    found = lens.beside(lens.logit_lens, run, other, TEXT, position=1)
+    assert found.first.target == lens.logit_lens(run, TEXT, position=1).target
+    assert found.first.target == found.second.target == lens.tokens(run, TEXT).predicted[1]
+    with pytest.raises(UserError, match=r"matrices.embed.weight.uses\[0\]: a Use cannot be subtracted"):
+        lens.beside(lens.weight_gradients, run, other, TEXT, names="embed.weight")
+
+
+def test_a_score_is_of_the_key_that_the_first_run_reads_most() -> None:
+    run, other = run_of("decoder"), run_of("decoder")
+    one, another = (lens.score(each, TEXT, layer=0) for each in (run, other))
+    assert one.key_position != another.key_position
+    found = lens.beside(lens.score, run, other, TEXT, layer=0)
+    assert found.first.score == one.score
+    assert found.second.key_position == one.key_position
+    assert found.changes.score == found.second.score - one.score
+
+
+def test_the_scores_of_heads_are_compared_between_steps() -> None:
+    run = run_of("decoder")
+    later = cf.Run(run_of("decoder").model, run.tokenizer, step=7)
+    found = lens.beside(lens.head_scores, run, later, n_tokens=5)
+    assert found.second.step == 7
+    for change, one, other in zip(found.changes.heads, found.first.heads, found.second.heads, strict=True):
+        assert change.previous == other.previous - one.previous
 
 
 def test_a_metric_is_the_same_for_both(pair: tuple[Run, Run]) -> None:

@@ -78,7 +78,7 @@ def test_a_vector_for_each_token_before_the_first_block_and_after_every_one(fami
     found = lens.embed(run, TEXT)
     assert found.vectors.shape == (N_LAYERS + 1, len(found.tokens), WIDTH)
     assert len(found.labels) == len(found.spans) == len(found.tokens)
-    assert found.layers == ["embedding", "layer 1", "layer 2", "layer 3"]
+    assert found.layers == ["embedding", "layer 0", "layer 1", "layer 2"]
     assert run.model.training  # left as it was
     tokens = torch.tensor([found.tokens])
     torch.testing.assert_close(found.final, encoded(run.model, tokens)[0], rtol=0, atol=0)
@@ -229,22 +229,22 @@ def test_the_table_has_a_line_for_each_layer() -> None:
         ["layer", "1-2", "mean"],
         [
             ["embedding", "0.000", "0.000"],
-            ["layer 1", "0.000", "0.000"],
-            ["layer 2", "-0.250", "-0.250"],
+            ["layer 0", "0.000", "0.000"],
+            ["layer 1", "-0.250", "-0.250"],
         ],
         1,
     )
     assert found.notes() == ["1: the bank", "2: a bank"]
     many = lens.WordSimilarity("bank", ["bank"] * 7, torch.ones(2, 7, 7)).table()
     assert many.heads == ["layer", "mean"]
-    assert many.rows == [["embedding", "1.000"], ["layer 1", "1.000"]]
+    assert many.rows == [["embedding", "1.000"], ["layer 0", "1.000"]]
 
 
 def test_a_token_moves_away_from_its_own_vector() -> None:
     found = lens.embed(run_of("decoder"), TEXT)
     expected = torch.cosine_similarity(found.vectors[0, 3], found.vectors[-1, 3], dim=0)
     heads, rows, n_left = found.table()
-    assert heads[n_left:] == ["embedding", *(f"layer {i + 1}" for i in range(N_LAYERS))]
+    assert heads[n_left:] == ["embedding", *(f"layer {i}" for i in range(N_LAYERS))]
     assert rows[3][n_left:][0] == "1.000"
     assert rows[3][-1] == f"{expected:.3f}"
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from clearformer import lens
 from clearformer.errors import MissingPackageError, UserError
@@ -25,6 +26,20 @@ FAMILIES = ("decoder", "encoder", "encoder-decoder")
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Run]:
     return {family: run_of(family, "bpe") for family in FAMILIES}
+
+
+# --- the model's parts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ties", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_parts_of_a_model_have_all_its_parameters_once(family: str, ties: bool) -> None:
+    run = run_of(family, tie_embeddings=ties, head_bias=True)
+    found = lens.architecture(run)
+    assert sum(each.parameters for each in found.components) == found.parameters
+    embeddings = [row[3] for row in found.table().rows if row[0] == "embed"]
+    n = f"{run.model.embed.weight.numel():,}"
+    assert embeddings == ([n, "shared"] if family == "encoder-decoder" else [n])
 
 
 # --- activations ------------------------------------------------------------------------------------------
@@ -72,6 +87,12 @@ def test_the_last_layers_logits_are_the_models_own(family: str, runs: dict[str, 
     assert not found.learned
 
 
+@pytest.mark.parametrize(("top", "why"), [(0, "at least 1; got 0"), (2.5, "a whole number; got 2.5")])
+def test_the_number_of_guesses_is_checked(top: Any, why: str, runs: dict[str, Run]) -> None:
+    with pytest.raises(UserError, match=f"top: {why}"):
+        lens.logit_lens(runs["decoder"], TEXT, top=top)
+
+
 @torch.no_grad()
 def test_each_layer_is_read_through_the_final_norm_of_its_own_stream() -> None:
     run = run_of("decoder", "char")
@@ -114,6 +135,9 @@ def test_a_classifier_is_read_by_layer_too() -> None:
     found = lens.logit_lens(model, [1, 2, 3], target=2)
     assert found.error < 1e-6
     assert sum(guess.probability for guess in found.layers[0].top) == pytest.approx(1)
+    figure = Figure()
+    found.draw(figure)
+    assert figure.axes[0].get_title() == "likeliest by layer"  # a class is no next token
 
 
 LEARNABLE = "the bank lends money, and the river takes it. " * 14
@@ -133,6 +157,10 @@ def test_a_tuned_lens_begins_as_the_logit_lens_and_is_no_worse_on_held_out_text(
     assert learned.error == plain.error == 0
     assert learned.layers[0] != plain.layers[0]
     assert learned.layers[-1] == plain.layers[-1]
+    figure = Figure()
+    tuned.draw(figure)
+    ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert ticks == ["embedding", *(name.split(".")[1] for name in tuned.names[1:])]  # blocks count from 0
     assert all(parameter.grad is None for parameter in run.model.parameters())
     with pytest.raises(UserError, match="tuned for another model"):
         lens.logit_lens(run_of("decoder", "char"), "bank", tuned=tuned)
@@ -197,6 +225,8 @@ def test_next_tokens_are_the_softmax_at_each_temperature(runs: dict[str, Run]) -
         assert row == pytest.approx((logits / temperature).softmax(-1)[found.ids].numpy(), abs=1e-6)
     assert found.ids == logits.topk(4).indices.tolist()
     assert found.temperatures == [0.5, 1.0, 2.0]
+    of_numpy = np.array([0.5, 1, 2], np.float32)
+    assert lens.next_tokens(run, TEXT, temperatures=of_numpy, top=4).temperatures == found.temperatures  # type: ignore[arg-type]
     for wrong in (0, -1, math.inf, "hot"):
         with pytest.raises(UserError, match="temperatures: numbers above 0"):
             lens.next_tokens(run, TEXT, temperatures=[wrong])  # type: ignore[list-item]
@@ -222,6 +252,17 @@ def test_patterns_are_those_of_the_hook_points(runs: dict[str, Run]) -> None:
     assert one.heads == [1]
     assert one.to_dict().keys() >= {"tokens", "patterns"}
     assert len(one.table().rows) == len(one.tokens)
+
+
+def test_the_last_layer_is_that_of_each_stack() -> None:
+    run = run_of("encoder-decoder", n_layers=3, n_decoder_layers=1)
+    found = lens.attention(run, "bank", "the", layer=-1).patterns
+    decoder = "decoder_blocks.0."
+    assert list(found) == ["encoder_blocks.2.attn.hook_pattern", f"{decoder}attn.hook_pattern",
+                           f"{decoder}cross_attn.hook_pattern"]  # fmt: skip
+    assert list(lens.attention(run, "bank", "the", layer=2).patterns) == [
+        "encoder_blocks.2.attn.hook_pattern"
+    ]
 
 
 def test_a_layer_or_head_that_is_not_there_is_refused(runs: dict[str, Run]) -> None:

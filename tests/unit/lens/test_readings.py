@@ -116,6 +116,30 @@ def test_results_are_the_same_to_the_bit(run: cf.Run) -> None:
     }
 
 
+def test_texts_that_differ_where_they_are_masked_have_losses_of_their_own() -> None:
+    run = run_of("encoder")
+    tokens = lens.read(run, "bank").tokens[0].tolist()
+    others = [tokens[0], tokens[1] + 1, *tokens[2:]]
+
+    def edited(run: cf.Run, ids: list[int], masked: list[int]) -> Any:
+        return lens.with_edits(run, ids, ["zero blocks.0.hook_mlp_out"], masked=masked)
+
+    asks: list[Callable[..., Any]] = [lens.tokens, edited]
+    for ask in asks:
+        wanted = ask(run, others, masked=[1])
+        with lens.Readings(MEGABYTES).in_use():
+            ask(run, tokens, masked=[1])  # the same ids are read
+            same(ask(run, others, masked=[1]), wanted)
+
+
+def test_what_follows_an_output_of_ids_is_unknown_and_of_a_string_its_end() -> None:
+    run = run_of("encoder-decoder")
+    ids = lens.read(run, TEXT, "the bank").tokens[0].tolist()
+    with lens.Readings(MEGABYTES).in_use():
+        losses = [lens.tokens(run, TEXT, output).losses[-1] for output in (ids, "the bank")]
+    assert np.isfinite(losses).tolist() == [False, True]
+
+
 def test_results_are_the_same_where_there_is_hardly_any_room() -> None:
     """Readings come and go."""
     run, readings = run_of("decoder"), lens.Readings(1)

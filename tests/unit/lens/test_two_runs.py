@@ -93,6 +93,18 @@ def test_similarities_are_those_of_all_texts_by_hand(by: By) -> None:
     assert found.similarities[at, at].item() == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("family", ["decoder", "encoder"])
+def test_patterns_are_compared_within_the_wider_window(family: str) -> None:
+    runs = [made(i, family, attention=MultiHead(n_heads=2, d_head=D_HEAD, window=i)) for i in (2, 3)]
+    found = lens.match_heads(runs[0], runs[1], TEXTS[1])
+    patterns = [lens.attention(each, TEXTS[1], layer=0, head=1).patterns for each in runs]
+    one, other = (each["blocks.0.attn.hook_pattern"][0] for each in patterns)
+    distance = np.subtract.outer(*[np.arange(len(one))] * 2)
+    may = (abs(distance) < 3) & ((distance >= 0) | (family == "encoder"))
+    by_hand = np.corrcoef(one[may], other[may])[0, 1]
+    assert found.similarities[1, 1].item() == pytest.approx(by_hand, abs=1e-5)
+
+
 def test_pairs_are_chosen_so_that_their_sum_is_largest() -> None:
     found = lens.match_heads(made(1), made(2, n_layers=1), TEXTS)
     assert len(found.matches) == N_HEADS
@@ -291,6 +303,7 @@ def test_what_cannot_be_moved_is_refused_in_one_line() -> None:
     refused("attention: attn, cross_attn, encoder; got 'mlp'", attention="mlp")
     refused("give a run, such as", run_from=made(2).model)
     refused("texts: give one or more", texts=[])
+    refused("texts: give one or more that the models read; got 5", texts=5)
 
 
 def test_linear_attention_has_heads_that_move() -> None:
@@ -298,6 +311,12 @@ def test_linear_attention_has_heads_that_move() -> None:
     run, other = made(1, attention=attention), made(2, attention=attention)
     assert lens.transplant(run, other, 1, 1, texts=TEXT).cost != 0
     assert lens.match_heads(run, run, TEXT).matches[0].similarity == pytest.approx(1, abs=1e-5)
+
+
+def test_texts_of_a_generator_are_all_read() -> None:
+    run, other = made(1), made(2)
+    found = lens.transplant(run, other, 0, 1, texts=(each for each in TEXTS))  # type: ignore[arg-type]
+    assert found.before == lens.transplant(run, other, 0, 1, texts=TEXTS).before
 
 
 def test_runs_that_cannot_be_compared_are_refused_in_one_line() -> None:

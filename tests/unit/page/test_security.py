@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import numpy as np
 import pytest
 import websockets
 from websockets.exceptions import InvalidStatus
@@ -125,8 +126,9 @@ def test_a_port_that_is_taken_is_said_in_one_line() -> None:
     taken = bound_socket(0)
     port = taken.getsockname()[1]
     taken.listen()
-    with pytest.raises(UserError, match=rf"^port: {port} cannot be opened here"):
-        bound_socket(port)
+    for given in (port, np.int64(port)):
+        with pytest.raises(UserError, match=rf"^port: {port} cannot be opened here"):
+            bound_socket(given)  # type: ignore[arg-type]
     taken.close()
     for wrong in (-1, 70000, "8000", True):
         with pytest.raises(UserError, match=r"^port: a number"):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -231,6 +232,7 @@ def test_a_number_of_checkpoints_is_whole(written: Callable[..., RunFolder], ave
 
     with pytest.raises(RunError, match="average: takes a whole number of checkpoints; got"):
         read_run("a", device="cpu", average=average)  # type: ignore[arg-type]
+    assert read_run("a", device="cpu", average=np.int64(1)).step == read_run("a", device="cpu").step  # type: ignore[arg-type]
 
 
 # --- own data -----------------------------------------------------------------------------------------------

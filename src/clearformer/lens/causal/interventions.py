@@ -17,6 +17,7 @@ ones that occur naturally; `zero` above all takes a model into states that it ne
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -52,17 +53,22 @@ class Edit:
 
 def hooks_of(edits: Iterable[Edit]) -> dict[str, HookFn]:
     """Return edits in the form of `model.hooked`; those at one hook point are made in the given order."""
-    by_name: dict[str, list[Edit]] = {}
-    for edit in edits:
-        by_name.setdefault(edit.site.name, []).append(edit)
-    return {name: _in_turn(of_name) for name, of_name in by_name.items()}
+    edits = list(edits)
+    names = list(dict.fromkeys(edit.site.name for edit in edits))
+    return {name: _in_turn(name, names, edits) for name in names}
 
 
-def _in_turn(edits: Sequence[Edit]) -> HookFn:
+def _in_turn(own: str, names: Sequence[str], edits: Sequence[Edit]) -> HookFn:
+    """Return the function for one of the edits' names; the first that matches a point makes all edits there."""
+
     def changed(activation: Tensor, hook: Hook) -> Tensor | None:
+        here = [name for name in names if fnmatchcase(hook.name, name)]
+        if own != here[0]:
+            return None
         original = activation
         for edit in edits:
-            activation = _with_edit(activation, hook.name, edit)
+            if edit.site.name in here:
+                activation = _with_edit(activation, hook.name, edit)
         return None if activation is original else activation
 
     return changed
@@ -303,10 +309,11 @@ def intervene(
         metric: A function of the output, in place of `target`, `foil` and `position`; see `metrics`.
 
     Raises:
-        UserError: there is no such hook point, head, position, token or class, or a shape does not fit.
+        UserError: there is no such hook point, head, position, token or class, a shape does not fit, or an edit is
+            none.
     """
     inputs = inputs_of(subject, text, output)
-    edits = [edits] if isinstance(edits, Edit) else list(edits)
+    edits = _listed(edits)
     metric = given_metric(metric, target, foil, position) or metric_of(inputs, target, foil, position)
     before = output_with(inputs.model, inputs.arguments)
     after = output_with(inputs.model, inputs.arguments, edits)
@@ -319,6 +326,21 @@ def intervene(
         after[0],
         name_of(metric, inputs),
     )
+
+
+def _listed(edits: Any) -> list[Edit]:
+    """Return one edit or several as a list.
+
+    Raises:
+        UserError: they are something else.
+    """
+    found: list[Any] = [edits]
+    if isinstance(edits, Iterable) and not isinstance(edits, str):
+        found = list(edits)
+    for edit in found:
+        if not isinstance(edit, Edit):
+            raise UserError(f"edits: each is made by a function such as lens.zero(...); got {shown(edit)}")
+    return found
 
 
 def divergence(one: Float[Tensor, "*B V"], other: Float[Tensor, "*B V"]) -> Float[Tensor, "*B"]:

@@ -148,9 +148,9 @@ def metric_of(
     Without a target, it is the token or class that the model finds likeliest there.
 
     Raises:
-        UserError: there is no such token, class or position.
+        UserError: there is no such token, class or position, or a position is given for a classifier.
     """
-    at = -1 if inputs.class_names else inputs.position(position)
+    at = inputs.predicting(position)
     other = None if foil is None else inputs.output("foil", foil)
     if target is not None:
         return LogitDifference(inputs.output("target", target), other, at)

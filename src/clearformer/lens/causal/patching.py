@@ -185,8 +185,8 @@ def patch_every(
         confirm: How many of the largest to patch then.
 
     Raises:
-        UserError: the texts are of different lengths, a hook point has no positions, there is no such point, token,
-            class or position, or `confirm` is less than 0.
+        UserError: the texts are of different lengths, a hook point has no positions, a site names one, there is no
+            such point, token, class or position, or `confirm` is less than 0.
     """
     check_whole("confirm", confirm)
     if confirm < 0:
@@ -300,6 +300,9 @@ def _sites(model: Transformer, where: Component | Where | Iterable[Where]) -> li
         return found
     if not (sites := sites_of(model, where)):
         raise UserError("where: give at least one site, or heads, networks or layers")
+    for site in sites:
+        if site.position is not None:
+            raise UserError(f"where: {site}: each site is patched at every position; omit its position")
     return sites
 
 

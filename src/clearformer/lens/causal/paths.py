@@ -19,7 +19,7 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.errors import UserError
-from clearformer.hooks import hook_points
+from clearformer.hooks import Hook, hook_points
 from clearformer.lens.causal.interventions import (
     Activations,
     Arguments,
@@ -136,7 +136,7 @@ def output_of_paths(
     held = _writers_held(model, arguments, donor, senders)
     if not receivers:
         return output_with(model, arguments, held)
-    told = _activations_with(model, arguments, held, [site.name for site in receivers])
+    told = _received(model, arguments, held, [site.name for site in receivers])
     return output_with(model, arguments, [patch(site, told) for site in receivers])
 
 
@@ -160,8 +160,14 @@ def writers_of(model: Transformer) -> list[str]:
     return [*(site.name for site in embeddings_of(model)), *heads, *(s.name for s in networks_of(model))]
 
 
-def _activations_with(
-    model: Transformer, arguments: Arguments, edits: list[Edit], names: list[str]
-) -> Activations:
-    with quiet(model), attention_in_the_open(model), model.hooked(hooks_of(edits)):
-        return model.run_with_cache(*arguments, names=names)[1]
+def _received(model: Transformer, arguments: Arguments, held: list[Edit], names: list[str]) -> Activations:
+    """Return what the receivers compute while the writers are held; a receiver may be a writer itself."""
+    received: dict[str, Tensor] = {}
+
+    def keep(activation: Tensor, hook: Hook) -> None:
+        received[hook.name] = activation
+
+    keeping, holding = model.hooked(dict.fromkeys(names, keep)), model.hooked(hooks_of(held))
+    with quiet(model), attention_in_the_open(model), keeping, holding:  # kept before it is held
+        model(*arguments)
+    return received

@@ -351,7 +351,8 @@ def _side(edits: Edits, position: int) -> Side:
         ("output in the open", *key),
         lambda: output_with(model, inputs.arguments, [edit for _, edit in edits.pairs])[0],
     )
-    losses = once(model, ("losses in the open", *key), lambda: losses_from(inputs, output))
+    of_targets = ("losses in the open", *key, tuple(inputs.predicted))
+    losses = once(model, of_targets, lambda: losses_from(inputs, output))
     return Side(output if inputs.class_names else output[position], losses)
 
 

@@ -25,7 +25,10 @@ from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, shown
 from clearformer.lens.causal.metrics import metric_of
-from clearformer.lens.inputs import read
+from clearformer.lens.gradients import loss_changes_since, weight_gradients
+from clearformer.lens.inputs import Inputs, read
+from clearformer.lens.ledgers import Score
+from clearformer.lens.predictions import logit_lens
 from clearformer.lens.showing import AMOUNT, EITHER, FIRST, Shown, Table, changing
 from clearformer.model import EncoderDecoder
 
@@ -96,8 +99,8 @@ def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **give
 
         lens.beside(lens.logit_lens, run, cf.load("NAME", checkpoint=128), "To be or not", position=3)
 
-    If the function would choose an argument by the model (the target, an encoder-decoder's translation), the first
-    run's choice is used for both, so that both numbers are about the same thing.
+    If the function would choose an argument by the model (the target, a score's key, an encoder-decoder's
+    translation), the first run's choice is used for both, so that both numbers are about the same thing.
 
     Args:
         function: A function of the lens, such as `lens.ledger`.
@@ -117,8 +120,11 @@ def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **give
             f"family: {families[0]} and {families[1]} cannot be subtracted; compare two runs of one family"
         )
     given |= _chosen(function, run, text, given)
+    first = function(run, *text, **given)
+    if isinstance(first, Score):
+        given["key"] = first.key_position
     try:
-        return difference(function(run, *text, **given), function(other, *text, **given))
+        return difference(first, function(other, *text, **given))
     except UnlikeError as error:
         raise UserError(f"{error}{_why(run, other)}") from None
 
@@ -136,8 +142,17 @@ def _chosen(
         chosen["output"] = read(run, *text, **reads).tokens[0].tolist()
     if "target" in takes and given.get("target") is None and given.get("metric") is None:
         inputs = read(run, *text, **(reads | chosen))
-        chosen["target"] = metric_of(inputs, None, None, given.get("position", -1)).target
+        position = given.get("position", -1)
+        if _takes_the_likeliest(function, inputs, position):
+            chosen["target"] = metric_of(inputs, None, None, position).target
     return chosen
+
+
+def _takes_the_likeliest(function: Callable[..., Shown], inputs: Inputs, position: int) -> bool:
+    """Whether a function that is given no target takes the one that the model finds likeliest."""
+    if function in (weight_gradients, loss_changes_since):
+        return bool(inputs.class_names)  # otherwise the loss of the text is measured
+    return function is not logit_lens or inputs.predicted[inputs.predicting(position)] is None
 
 
 def _why(run: Run, other: Run) -> str:
@@ -170,6 +185,8 @@ def _changed(name: str, one: Any, other: Any) -> Any:
         return one if one == other else f"{one}→{other}"
     if isinstance(one, dict):
         return _of_mappings(name, one, other)
+    if hasattr(one, "_fields"):  # a named tuple
+        raise UnlikeError(f"{name}: a {type(one).__name__} cannot be subtracted")
     if isinstance(one, list | tuple):
         return _of_lists(name, one, other)
     if one != other:

@@ -3,7 +3,8 @@
     found = lens.match_heads(run, other, texts)
     found.matches[0]        a head of the first model, its match in the other, and their similarity
 
-    pattern     the correlation of the two patterns, over all pairs of positions where a query may read a key
+    pattern     the correlation of the two patterns, over all pairs of positions where a query of either model may
+                read a key
     output      linear CKA (Kornblith et al. 2019) of what the two heads write into their residual streams, text by
                 text: the cosine of their centred matrices of token similarities, invariant to rotations of the basis
 
@@ -119,11 +120,11 @@ def match_heads(run: Run, other: Run, texts: Text | Sequence[Text], *, by: By = 
         raise UserError(f"by: pattern or output; got {by!r}")
     check_one_tokenizer(run, other)
     names, others = (head_names(each.model, by) for each in (run, other))
-    sums = Sums(len(names), len(others))
+    sums, window = Sums(len(names), len(others)), wider_window(run.model, other.model)
     kinds, other_kinds = ([kind_of(name) for name, _ in each] for each in (names, others))
     for text in texts_of(texts):
         inputs = read(run, text)
-        one, another = (features(inputs_of(each, inputs), by) for each in (run, other))
+        one, another = (features(inputs_of(each, inputs), by, window) for each in (run, other))
         for kind in dict.fromkeys(kinds):
             rows = [i for i, each in enumerate(kinds) if each == kind]
             columns = [i for i, each in enumerate(other_kinds) if each == kind]
@@ -178,7 +179,13 @@ def kind_of(path: str) -> str:
     return "cross_attn" if path.endswith("cross_attn") else path.partition(".")[0]
 
 
-def features(inputs: Inputs, by: By) -> dict[str, Float[Tensor, "N F"]]:
+def wider_window(*models: Transformer) -> int | None:
+    """Return the larger window of two models' attention; None if one of them has none."""
+    windows: list[Any] = [getattr(model.config.attention, "window", None) for model in models]
+    return None if None in windows else max(windows)
+
+
+def features(inputs: Inputs, by: By, window: int | None) -> dict[str, Float[Tensor, "N F"]]:
     """Return a row of numbers for each head's behaviour on a text, by kind of heads, in the order of the layers."""
     model = inputs.model
     with quiet(model):
@@ -187,7 +194,7 @@ def features(inputs: Inputs, by: By) -> dict[str, Float[Tensor, "N F"]]:
     for name, activation in cache.items():
         path = name.rpartition(".")[0]
         of_layer = (
-            patterns_of(model, path, activation)
+            patterns_of(model, path, activation, window)
             if by == "pattern"
             else similarities_of_tokens(model.get_submodule(path), activation)
         )
@@ -195,11 +202,17 @@ def features(inputs: Inputs, by: By) -> dict[str, Float[Tensor, "N F"]]:
     return {kind: torch.cat(each) for kind, each in rows.items()}
 
 
-def patterns_of(model: Transformer, path: str, pattern: Float[Tensor, "1 H T S"]) -> Float[Tensor, "H F"]:
+def patterns_of(
+    model: Transformer, path: str, pattern: Float[Tensor, "1 H T S"], window: int | None
+) -> Float[Tensor, "H F"]:
     """Return the patterns of a layer's heads, where a query may read a key."""
-    reads_all = isinstance(model, Encoder) or path.startswith("encoder_") or path.endswith("cross_attn")
     may = torch.ones_like(pattern[0, 0], dtype=torch.bool)
-    return pattern[0][:, may if reads_all else may.tril()]
+    if not path.endswith("cross_attn"):
+        if not (isinstance(model, Encoder) or path.startswith("encoder_")):
+            may = may.tril()
+        if window is not None:
+            may = may.tril(window - 1).triu(1 - window)
+    return pattern[0][:, may]
 
 
 def similarities_of_tokens(layer: nn.Module, z: Float[Tensor, "1 T H Dh"]) -> Float[Tensor, "H F"]:

@@ -1,13 +1,13 @@
 """Requirements for comparing two runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
-from clearformer.errors import UserError, count
+from clearformer.errors import UserError, count, shown
 
 
 def check_one_tokenizer(run: Run, other: Run) -> None:
@@ -30,8 +30,15 @@ def texts_of(texts: Text | Sequence[Text]) -> list[Text]:
         UserError: there is none.
     """
     given: Any = texts
-    if isinstance(given, str) or hasattr(given, "shape") or all(isinstance(each, Integral) for each in given):
-        given = [given] if len(given) else []
-    if not given:
+    found: list[Any]
+    if isinstance(given, str) or hasattr(given, "shape"):
+        found = [given] if len(given) else []
+    elif not isinstance(given, Iterable):
+        raise UserError(f"texts: give one or more that the models read; got {shown(given)}")
+    else:
+        found = list(given)  # at once: what is read of a generator is gone
+        if found and all(isinstance(each, Integral) for each in found):
+            found = [found]
+    if not found:
         raise UserError("texts: give one or more that the models read")
-    return list(given)
+    return found

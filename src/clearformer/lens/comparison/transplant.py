@@ -103,7 +103,8 @@ def transplant(
     path, at = find_head(run_to.model, *here, attention)
     path_from, at_from = find_head(run_from.model, *there, attention)
     copy = copy_with_head(run_to.model, path, at, run_from.model, path_from, at_from)
-    losses = [measured(run_to, each, texts) for each in (run_to.model, copy)]
+    read = None if texts is None else texts_of(texts)
+    losses = [measured(run_to, each, read) for each in (run_to.model, copy)]
     measured_on = "the held-out split" if texts is None else "the given texts"
     before, after = losses
     return Transplant(
@@ -198,7 +199,7 @@ def slices_of(layer: ProjectedHeads, head: int) -> dict[str, torch.Tensor]:
     return found
 
 
-def measured(run: Run, model: Transformer, texts: Text | Sequence[Text] | None) -> float:
+def measured(run: Run, model: Transformer, texts: Sequence[Text] | None) -> float:
     """Return a model's loss on the run's held-out split or on some texts, in nats per token.
 
     Raises:
@@ -211,7 +212,7 @@ def measured(run: Run, model: Transformer, texts: Text | Sequence[Text] | None) 
             raise UserError("texts: this run has no held-out split to measure the loss on; give texts")
         return evaluation.loss
     total = n_targets = 0.0
-    for text in texts_of(texts):
+    for text in texts:
         inputs = read(run, text)
         metric = loss_of(inputs)
         n = sum(each is not None for each in inputs.predicted)

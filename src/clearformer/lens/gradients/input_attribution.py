@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError
 from clearformer.hooks import Hook, HookFn
 from clearformer.lens.causal.hook_gradients import gradients_at
@@ -151,6 +152,7 @@ def integrated_gradients(
     Raises:
         UserError: there is no such token, class or position, or `steps` is less than 1.
     """
+    check_whole("steps", steps)
     if steps < 1:
         raise UserError(f"steps: at least 1 point on the path; got {steps}")
     inputs, metric = _read(subject, text, target, foil, position, output, metric)

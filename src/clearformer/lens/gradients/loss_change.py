@@ -25,7 +25,7 @@ from torch.func import functional_call
 from torch.nn.functional import log_softmax
 
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_run
+from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import ClearformerError, UserError, count
 from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, loss_of, metric_of
@@ -137,6 +137,7 @@ def loss_changes(
     Raises:
         UserError: the models differ in configuration, the text has no loss, or `pieces` is less than 1.
     """
+    check_whole("pieces", pieces)
     if pieces < 1:
         raise UserError(f"pieces: at least 1 piece of the path; got {pieces}")
     later = inputs_of(after, text, output)

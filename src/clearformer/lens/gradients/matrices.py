@@ -227,12 +227,20 @@ def weight_gradients(
         metric: A function of the output, in place of these; see `causal.metrics`.
 
     Raises:
-        UserError: there is no such matrix, token, class or position, or the text has no loss.
+        UserError: there is no such matrix, token, class or position, a foil or a position is given without a target,
+            or the text has no loss.
     """
     inputs = inputs_of(subject, text, output)
     metric = given_metric(metric, target, foil, position)
-    if metric is None:
-        metric = loss_of(inputs) if target is None else metric_of(inputs, target, foil, position)
+    if metric is None and target is None:
+        if foil is not None or position != -1:
+            name = "position" if foil is None else "foil"
+            raise UserError(
+                f"{name}: belongs to a target, and none is given: the text's mean loss is measured"
+            )
+        metric = loss_of(inputs)
+    elif metric is None:
+        metric = metric_of(inputs, target, foil, position)
     wanted = matrices_of(inputs.model, names)
     uses = uses_of(inputs.model, inputs.arguments, metric, wanted)
     found = [_result(inputs, name, uses[name]) for name in wanted]

@@ -9,6 +9,8 @@ norms on them. Biases, positions and a norm's division by its scale, which diffe
 Shapes: V vocabulary, D d_model, H heads, K key/value heads, Dh head size.
 """
 
+from collections.abc import Iterable
+from itertools import dropwhile, takewhile
 from math import nan
 
 import torch
@@ -45,7 +47,10 @@ class Circuits:
         n_heads, n_kv_heads = getattr(layer, "n_heads", 1), getattr(layer, "n_kv_heads", 1)
         values = matrix_of(layer, "W_V", self.identity).unflatten(0, (n_kv_heads, -1))  # [K Dh D]
         outputs = matrix_of(layer, "W_O", self.identity).unflatten(1, (n_heads, -1))  # [D H Dh]
-        written = with_gain(self.model.get_submodule(stack_of(name) + "ln_final"), outputs[:, head].T)
+        own, stack = name.rpartition(".")[0], self.model.stack(stack_of(name))
+        norms = self._norms_behind(stack_of(name))
+        behind = [norm for _, norm in dropwhile(lambda each: each[0] != own, norms)]
+        written = with_gains([*behind, stack.ln_final], outputs[:, head].T)
         read = self._reading(name) @ values[head * n_kv_heads // n_heads].T
         return eigenvalue_score(written @ self.unembeddings @ read)
 
@@ -71,15 +76,30 @@ class Circuits:
 
     def _reading(self, name: str, of_queries: bool = False) -> Float[Tensor, "D D"]:
         """Return the gains of the norms between an embedding and a layer's input to keys and values, or to queries."""
-        path, _, kind = name.rpartition(".")[0].rpartition(".")
+        own = name.rpartition(".")[0]
+        path, _, kind = own.rpartition(".")
         crosses = kind == "cross_attn"
-        stack = "encoder_" if crosses and not of_queries else stack_of(name)
-        gain = with_gain(self.model.get_submodule(stack + "ln_embed"), self.identity)
+        prefix = "encoder_" if crosses and not of_queries else stack_of(name)
+        stack, norms = self.model.stack(prefix), self._norms_behind(prefix)
         if crosses and not of_queries:
-            return with_gain(self.model.get_submodule("encoder_ln_final"), gain)
-        if self.model.config.placement != "pre":
-            return gain
-        return with_gain(self.model.get_submodule(f"{path}.{'ln_cross' if crosses else 'ln1'}"), gain)
+            passed = [*(norm for _, norm in norms), stack.ln_final]
+        elif self.model.config.placement == "pre":
+            passed = [self.model.get_submodule(f"{path}.{'ln_cross' if crosses else 'ln1'}")]
+        else:
+            passed = [norm for _, norm in takewhile(lambda each: each[0] != own, norms)]
+        return with_gains([stack.ln_embed, *passed], self.identity)
+
+    def _norms_behind(self, prefix: str) -> list[tuple[str, nn.Module]]:
+        """Return the norms that a stack's residual stream itself passes, each with the sub-layer that it follows."""
+        if self.model.config.placement != "post":
+            return []
+        parts = (("attn", "ln1"), ("cross_attn", "ln_cross"), ("mlp", "ln2"))
+        return [
+            (f"{prefix}blocks.{i}.{part}", getattr(block, norm))
+            for i, block in enumerate(self.model.stack(prefix).blocks)
+            for part, norm in parts
+            if getattr(block, norm) is not None
+        ]
 
 
 def eigenvalue_score(matrix: Float[Tensor, "Dh Dh"]) -> float:
@@ -103,6 +123,13 @@ def matrix_of(layer: nn.Module, name: str, otherwise: Float[Tensor, "D D"]) -> F
     """Return a layer's matrix by name, or `otherwise` if it has none."""
     part = getattr(layer, name, None)
     return part.weight.detach() if isinstance(part, nn.Linear) else otherwise
+
+
+def with_gains(norms: Iterable[nn.Module], rows: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
+    """Apply the linear parts of several norms, one after another."""
+    for norm in norms:
+        rows = with_gain(norm, rows)
+    return rows
 
 
 def with_gain(norm: nn.Module, rows: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:

@@ -22,7 +22,7 @@ Shapes: B texts, T tokens, S keys, H heads, V vocabulary.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import nan
 from typing import Any, Literal, NamedTuple
 
@@ -37,7 +37,7 @@ from clearformer.errors import UserError
 from clearformer.hooks import hook_points
 from clearformer.lens.heads.circuits import Circuits
 from clearformer.lens.inputs import Subject, quiet
-from clearformer.lens.showing import Shown, Table, heat_map
+from clearformer.lens.showing import FIRST, Shown, Table, heat_map
 from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
 from clearformer.runs.folders import read_run
 from clearformer.text import Tokenizer
@@ -92,7 +92,7 @@ class HeadScores(Shown):
         repeat_loss: The loss on the repetition of the same tokens: low if there is induction.
     """
 
-    step: int
+    step: int = field(metadata={FIRST: True})
     heads: list[HeadScore]
     first_loss: float
     repeat_loss: float

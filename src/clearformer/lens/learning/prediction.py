@@ -89,4 +89,4 @@ def prediction_of(
         inputs_of(subject, text) if isinstance(text, Inputs) else read(subject, text, output, masked=masked)
     )
     at = inputs.predicting(position)
-    return Prediction(inputs, metric_of(inputs, target, position=at).target, at)
+    return Prediction(inputs, metric_of(inputs, target, position=position).target, at)

@@ -133,7 +133,7 @@ def attention(
         subject: A run, or a bare model.
         text: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder writes.
-        layer: One layer; negative ones count from the last. By default all.
+        layer: One layer; negative ones count from the last of each stack. By default all.
         head: One head; by default all.
         tokenizer: The tokeniser of a bare model.
         masked: Positions at which an encoder reads [MASK].
@@ -144,9 +144,7 @@ def attention(
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     names = pattern_names(inputs)
     if layer is not None:
-        numbers = sorted({layer_of(name) for name in names})
-        wanted = numbers[checked_number("layer", layer, len(numbers))]
-        names = [name for name in names if layer_of(name) == wanted]
+        names = names_in_layer(names, layer)
     with quiet(inputs.model):
         seen = kept(inputs, lambda name: name in names)
     n_heads = next(iter(seen.values())).shape[1]
@@ -168,6 +166,24 @@ def pattern_names(inputs: Inputs) -> list[str]:
             f"model.attention.kind is {kind}: it has no attention weights, so there is no pattern to show"
         )
     return names
+
+
+def names_in_layer(names: Sequence[str], layer: int) -> list[str]:
+    """Return the hook points of one layer in every stack that has it.
+
+    Raises:
+        UserError: there is no such layer.
+    """
+    sizes: dict[str, int] = {}
+    for name in names:
+        stack = name.partition(".")[0]
+        sizes[stack] = max(sizes.get(stack, 0), layer_of(name) + 1)
+    checked_number("layer", layer, max(sizes.values()))
+    return [
+        name
+        for name in names
+        if layer_of(name) == (layer if layer >= 0 else sizes[name.partition(".")[0]] + layer)
+    ]
 
 
 def checked_number(what: str, number: Any, n: int) -> int:

@@ -153,9 +153,7 @@ class LogitLens(Shown):
                     fontsize=7,
                     color="white" if likely else "#1f2a38",
                 )
-        axes.set_title(
-            "likeliest next token by layer" + (" (learned lens)" if self.learned else ""), fontsize=10
-        )
+        axes.set_title("likeliest by layer" + (" (learned lens)" if self.learned else ""), fontsize=10)
         axes.set_xlabel("input token")
         figure.colorbar(image, ax=axes, shrink=0.8, label="probability").outline.set_visible(False)
 
@@ -189,8 +187,12 @@ def logit_lens(
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
-        UserError: there is no such position, token or class, the lens is for another model, or `most` is less than 1.
+        UserError: there is no such position, token or class, the lens is for another model, or `top` or `most` is less
+            than 1.
     """
+    check_whole("top", top)
+    if top < 1:
+        raise UserError(f"top: at least 1; got {top}")
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     at = inputs.predicting(position)
     if tuned is not None:

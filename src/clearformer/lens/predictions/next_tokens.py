@@ -6,6 +6,7 @@ lens.next_tokens(run, "KING RICHARD II:\\n").figure("next.png")
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,6 @@ def next_tokens(
 
 
 def _checked_temperature(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value < math.inf):
+    if isinstance(value, bool) or not isinstance(value, Real) or not (0 < float(value) < math.inf):
         raise UserError(f"temperatures: numbers above 0; got {shown(value)}")
     return float(value)

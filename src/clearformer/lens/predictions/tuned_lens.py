@@ -94,7 +94,7 @@ class TunedLens(Shown):
         layers = range(len(self.names))
         axes.plot(layers, self.kl_of_logit_lens, "o-", color="#8a97a8", label="logit lens")
         axes.plot(layers, self.kl, "o-", color="#2f6f9f", label="tuned lens (learned)")
-        axes.set_xticks(layers, ["embedding", *map(str, layers[1:])])
+        axes.set_xticks(layers, ["embedding", *map(str, layers[:-1])])
         axes.set_xlabel("after block")
         axes.set_ylabel("KL to the last layer, nats")
         axes.set_ylim(bottom=0)

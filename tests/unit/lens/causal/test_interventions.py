@@ -109,6 +109,16 @@ def test_edits_of_one_point_are_made_in_their_order(model: Any, text: lens.Input
     assert (found[0, [0, *range(2, T)]] == 2).all()
 
 
+def test_the_order_holds_where_a_name_and_a_pattern_meet(model: Any, text: lens.Inputs) -> None:
+    edits = [lens.zero(Z), lens.add("blocks.*.attn.hook_z", 1.0), lens.change(Z, lambda z: 3 * z)]
+    found: dict[str, torch.Tensor] = {}
+    looked = {name: lambda z, hook: found.update({hook.name: z}) for name in (Z, "blocks.0.attn.hook_z")}
+    with model.hooked(lens.hooks_of(edits)), model.hooked(looked):
+        model(*text.arguments)
+    assert (found[Z] == 3).all()
+    assert (found["blocks.0.attn.hook_z"] != 3).any()
+
+
 def test_a_vector_that_is_added_gets_its_gradient_from_0_on(model: Any, text: lens.Inputs) -> None:
     vector = torch.zeros(22, dtype=torch.float64, requires_grad=True)
     with lens.quiet(model, grad=True), model.hooked(lens.hooks_of([lens.add(RESIDUAL, vector)])):
@@ -165,6 +175,8 @@ def test_the_models_mode_and_hooks_are_left_as_they_were(model: Any, text: lens.
             f"{RESIDUAL}: its new values are a tensor or a number; got None",
         ),
         (lens.zero(lens.Site(Z, head="0")), "head: a whole number; got '0'"),  # type: ignore[arg-type]
+        ("zero", "edits: each is made by a function such as lens.zero(...); got 'zero'"),
+        (None, "edits: each is made by a function such as lens.zero(...); got None"),
         (lens.patch(RESIDUAL, {}), f"{RESIDUAL} is not among the given activations"),
         (lens.mean(RESIDUAL, []), "give the activations of at least one text"),
     ],

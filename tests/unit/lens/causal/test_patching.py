@@ -137,6 +137,12 @@ def test_what_cannot_be_patched_is_said(model: Any) -> None:
         lens.patch_every(model, TEXT, DONOR, "blocks.0.hook_resid_pr")
     with pytest.raises(UserError, match="where: give at least one site, or heads, networks or layers"):
         lens.patch_every(model, TEXT, DONOR, [])
+    at_2 = lens.Site("blocks.1.hook_resid_pre", position=2)
+    for estimate in (False, True):
+        with pytest.raises(
+            UserError, match=r"\(position 2\): each site is patched at every position; omit its"
+        ):
+            lens.patch_every(model, TEXT, DONOR, at_2, estimate=estimate)
     with pytest.raises(UserError, match="confirm: 0 or more; got -1"):
         lens.patch_every(model, TEXT, DONOR, "layers", estimate=True, confirm=-1)
 
@@ -174,6 +180,18 @@ def test_a_path_to_a_heads_keys_changes_only_these(model: Any, tmp_path: Path) -
     assert found.receivers == [receiver]
     assert "hook_mlp_out to blocks.1.attn.hook_k (head 2)" in found.caption()
     assert found.figure(tmp_path / "paths.svg").stat().st_size > 0
+
+
+def test_a_path_to_what_writes_itself_is_what_it_makes_of_the_senders(model: Any) -> None:
+    own, donor = (activations(model, lens.read(model, each).arguments) for each in (TEXT, DONOR))
+    sender, block = "blocks.0.hook_mlp_out", model.blocks[1]
+    moved = own["blocks.1.hook_resid_mid"] + donor[sender] - own[sender]
+    with torch.no_grad():
+        written = block.mlp(block.ln2(moved))
+    found = lens.patch_paths(model, TEXT, DONOR, sender, "blocks.1.hook_mlp_out", target=3)
+    edit = lens.replace("blocks.1.hook_mlp_out", written)
+    assert found.after == pytest.approx(lens.intervene(model, TEXT, edit, target=3).after, abs=1e-10)
+    assert abs(found.effect) > 1e-6
 
 
 def test_a_sender_writes_to_the_residual_stream(model: Any) -> None:

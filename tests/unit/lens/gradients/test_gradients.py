@@ -102,9 +102,13 @@ def test_classes_are_attributed_to_all_tokens() -> None:
         assert not found.values.isnan().any()
         assert (found.values != 0).all()
     assert lens.occlusion(model, TEXT, target=1, by=12).values.any()
+    with pytest.raises(UserError, match="position: this model predicts a class of the whole text; omit the"):
+        lens.gradient_x_input(model, TEXT, position=2)
 
 
 def test_what_cannot_be_attributed_is_said(model: Any) -> None:
+    with pytest.raises(UserError, match=r"steps: a whole number; got 2\.5"):
+        lens.integrated_gradients(model, TEXT, steps=2.5)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="steps: at least 1 point on the path; got 0"):
         lens.integrated_gradients(model, TEXT, steps=0)
     with pytest.raises(UserError, match="a text of one token is empty without it; give by=TOKEN"):
@@ -164,6 +168,13 @@ def test_frozen_weights_have_gradients_too_and_none_is_left_behind(model: Any) -
     for one, other in zip(found.matrices, wanted.matrices, strict=True):
         assert torch.equal(one.matrix, other.matrix)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_foil_or_position_without_a_target_is_refused(model: Any) -> None:
+    wrong: list[dict[str, Any]] = [{"foil": 3}, {"position": 2}]
+    for given in wrong:
+        with pytest.raises(UserError, match=f"{next(iter(given))}: belongs to a target, and none is given"):
+            lens.weight_gradients(model, TEXT, **given)
 
 
 def test_a_wrong_matrix_is_named(model: Any) -> None:
@@ -258,6 +269,8 @@ def test_models_that_do_not_match_are_refused(model: Any) -> None:
         UserError, match=r"the two models differ in position.weight \(\[17, 22\] and \[5, 22\]\); give two"
     ):
         lens.loss_changes(model, made(max_seq_len=5), TEXT[:4])
+    with pytest.raises(UserError, match=r"pieces: a whole number; got 2\.5"):
+        lens.loss_changes(model, model, TEXT, pieces=2.5)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="pieces: at least 1 piece of the path"):
         lens.loss_changes(model, model, TEXT, pieces=0)
     with pytest.raises(UserError, match="so it has no loss"):

@@ -148,6 +148,33 @@ def test_circuits_are_those_of_the_whole_vocabulary(changes: dict[str, Any]) -> 
             assert score == pytest.approx((values.real.sum() / values.abs().sum()).item(), abs=1e-6)
 
 
+def test_circuits_pass_the_norms_of_a_post_norm_stream() -> None:
+    """The last layer's, by hand: an embedding passes all norms before it, what is written all from its own on."""
+    attention = MultiHead(n_heads=2)
+    small = {"vocab_size": 13, "d_model": 22, "n_layers": 2, "max_seq_len": 17, "attention": attention}
+    model = build(ModelConfig(placement="post", **small)).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    first, last = model.blocks
+
+    def through(norms: list[Any], x: torch.Tensor) -> torch.Tensor:
+        for norm in norms:
+            x = (x - x.mean(1, keepdim=True)) * norm.weight
+        return x
+
+    read = through([first.ln1, first.ln2], model.embed.weight)
+    q, k, v = (each(read).unflatten(1, (2, -1)) for each in (last.attn.W_Q, last.attn.W_K, last.attn.W_V))
+    for each in lens.head_scores(model).heads[2:]:
+        columns = last.attn.W_O.weight.unflatten(1, (2, -1))[:, each.head]
+        written = through([last.ln1, last.ln2, model.ln_final], v[:, each.head] @ columns.T)
+        pairs = written @ model.embed.weight.T, q[:, each.head] @ k[:, each.head].T
+        for score, matrix in zip((each.copying, each.matching), pairs, strict=True):
+            values = torch.linalg.eigvals(matrix.detach())
+            assert score == pytest.approx((values.real.sum() / values.abs().sum()).item(), abs=1e-6)
+
+
 def test_switching_induction_off_costs_the_repeats_ten_times_what_other_heads_do(model: Any) -> None:
     text = repeated(model, None, 17, 3, seed=5)
     repeats = text.tokens.clone()

@@ -48,7 +48,7 @@ function Stack({ name, components, model }) {
     ${before.map((each) => html`<${Box} key=${each.path} component=${each} model=${model} />`)}
     ${layers.length > 0 && html`<div class="blocks">
       <div class="layers" role="group" aria-label="layer">${layers.map((layer) => html`<button key=${layer} type="button" aria-pressed=${layer === chosen} onClick=${() => select(model, { layer: /** @type {number} */ (layer) })}>${layer}</button>`)}</div>
-      <div class="block"><p>block ${chosen} of ${layers.length}</p>
+      <div class="block"><p>block ${chosen} of 0 to ${layers.length - 1}</p>
         ${components.filter((each) => each.layer === chosen).map((each) => html`<${Box} key=${each.path} component=${each} model=${model} />`)}
       </div>
     </div>`}

@@ -122,7 +122,7 @@ function Happened({ model, events, kept, mark, ask }) {
       <p class="state" role="status">${busy ? html`reading the weights of every kept step${progress && `: ${progress}`} <button type="button" onClick=${() => events.end()}>Cancel</button>` : ""}</p>
       ${found && html`<ul>${found.events.map((/** @type {any} */ event) => html`<${Happening} key=${event.name} event=${event} kept=${kept} mark=${mark} />`)}</ul>
         ${answer.notes.map((/** @type {string} */ note) => html`<p key=${note} class="note">${note}</p>`)}`}
-      ${!busy && (error || (found && kept.length > looked && looked > 0)) && html`<button type="button" onClick=${ask}>Look again</button>`}
+      ${!busy && !isFixed(model, "run") && (error || (found && kept.length > looked && looked > 0)) && html`<button type="button" onClick=${ask}>Look again</button>`}
     </div>`;
 }
 
