@@ -26,6 +26,7 @@ from clearformer.training.loop import Training
 from clearformer.training.optim.schedules import lr_factor
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.reporting.report import Reporter
+from clearformer.training.setup import torch_as_usual
 from clearformer.training.step import lr_factor_after
 from clearformer.training.store.checkpoint import (
     Progress,
@@ -156,6 +157,7 @@ def made_again(folder: RunFolder, config: RunConfig, task: Task, first: int, las
     """
     device = resolve_device(config.train.device)
     with tempfile.TemporaryDirectory() as scratch, torch.random.fork_rng(), ExitStack() as stack:
+        stack.enter_context(torch_as_usual(device))
         training = Training(config, RunFolder(Path(scratch)), task, device, Processes(), Reporter())
         training.threads = ThreadsOfThen(ThreadCounts.read(folder.threads_file))
         stack.enter_context(training.kernels())

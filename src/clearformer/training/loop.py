@@ -33,7 +33,7 @@ from clearformer.training.processes.interrupts import Interrupts
 from clearformer.training.reporting.loggers import summary_writer_type
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.reporting.run_log import RunLog
-from clearformer.training.setup import open_task, resumed_config
+from clearformer.training.setup import open_task, resumed_config, torch_as_usual
 from clearformer.training.step import StepResult, TrainStep
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.checkpoint_store import CheckpointStore
@@ -110,7 +110,8 @@ def train(
     processes = Processes.join(device)
     if config.train.tensorboard:
         summary_writer_type()  # so that a missing package is reported before the run begins
-    with one_writer(folder.path) if processes.is_main else nullcontext() as hold:
+    only_writer = one_writer(folder.path) if processes.is_main else nullcontext()
+    with torch_as_usual(device), only_writer as hold:
         if resume:
             config = resumed_config(folder.read_config(), config)
             task = make_task(config, folder.read_tokenizer(config.model.vocab_size), reporter.preparing)

@@ -1,6 +1,7 @@
 """Decisions and checks made once, before a run begins."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,21 @@ LEFT_OPEN = {
 """The settings that a configuration may leave open for `open_task` to decide, and the value that leaves them open."""
 
 PATHS = ("path", "source", "target", "val_path", "val_source", "val_target", "test_path")
+
+
+@contextmanager
+def torch_as_usual(device: torch.device) -> Iterator[None]:
+    """Undo, for the `with` block, settings of torch that a caller has made for other work and that would change a run.
+
+    Notebooks often switch gradients off for all of their cells, or compute in float64 or under autocast.
+    """
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
 
 
 def open_task(

@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,17 @@ def test_a_run_by_the_clock_is_made_again_without_a_row(train: Callable[..., Run
     without = lens.counterfactual(run, without=[(1, 2)])
     assert not without.same_weights
     assert without.start == 0
+
+
+@pytest.mark.parametrize("without_gradients", [torch.no_grad, torch.inference_mode])
+def test_a_step_is_had_again_where_gradients_are_switched_off(
+    train: Callable[..., RunFolder],
+    seen: Seen,
+    without_gradients: Callable[[], AbstractContextManager[object]],
+) -> None:
+    train("a")
+    with without_gradients():
+        assert same(cf.replay("a", 7, device="cpu"), seen[7])
 
 
 def test_a_run_opened_at_a_step_between_is_made_again(train: Callable[..., RunFolder]) -> None:
