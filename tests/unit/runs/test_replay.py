@@ -310,6 +310,17 @@ def test_a_damaged_checkpoint_is_passed_over(train: Callable[..., RunFolder], se
 # --- what is refused --------------------------------------------------------------------------------------
 
 
+def test_a_run_of_several_processes_is_refused_but_for_what_it_keeps(train: Callable[..., RunFolder]) -> None:
+    folder = train("a")
+    env = json.loads(folder.env_file.read_text())
+    assert env["processes"] == 1
+    folder.env_file.write_text(json.dumps(env | {"processes": 2}))
+
+    with pytest.raises(RunError, match=r"2 processes trained it, .* can be opened: 0, 1, 2, 4, 8, 16, 21$"):
+        cf.replay("a", 7)
+    assert cf.replay("a", 8).step == 8
+
+
 def test_what_did_not_come_out_the_same_is_not_given_out(train: Callable[..., RunFolder]) -> None:
     """As on another machine: a snapshot on the way, or the one after, has other weights."""
     folder = train("a")

@@ -175,6 +175,14 @@ class RunFolder:
             return None
         return preset if isinstance(preset, str) else None
 
+    def n_processes(self) -> int:
+        """Return the number of processes that started the run; 1 if env.json does not record it."""
+        try:
+            count = parse_json(self.env_file.read_text(encoding="utf-8"))["processes"]
+        except (OSError, ValueError, TypeError, KeyError):
+            return 1
+        return count if type(count) is int else 1
+
     def command(self) -> list[str]:
         """Return the command that started the run; empty if env.json does not record it."""
         try:
@@ -321,6 +329,7 @@ def environment() -> dict[str, Any]:
         "processor": processor_name(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "versions": {name: version_of(name) for name in packages},
     }
