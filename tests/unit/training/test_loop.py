@@ -824,6 +824,33 @@ def test_another_text_is_refused(trained: Trained, resumed: Resumed, text_file: 
         resumed("a")
 
 
+def test_a_run_goes_on_with_its_data_in_another_place(
+    configure: Callable[..., RunConfig], trained: Trained, run_folder: Folders, text_file: Path
+) -> None:
+    trained("a", "train.schedule=constant")
+    moved = text_file.rename(text_file.with_name("moved.txt"))
+
+    longer = configure("train.schedule=constant", "train.max_steps=20", f"data.path={moved}")
+    outcome = train(longer, run_folder("a"), Reporter(), resume=True)
+
+    assert outcome.progress.step == 20
+    assert run_folder("a").read_config().data.path == str(moved)
+
+
+def test_other_data_in_another_place_are_refused(
+    configure: Callable[..., RunConfig], trained: Trained, run_folder: Folders, text_file: Path
+) -> None:
+    trained("a")
+    other = text_file.with_name("other.txt")
+    other.write_text(text_file.read_text().replace("lazy", "zyla"))
+
+    with pytest.raises(
+        DataError, match=r"^data\.path=\S+other\.txt has SHA-256 .* that \S+ was trained on had"
+    ):
+        train(configure(f"data.path={other}"), run_folder("a"), Reporter(), resume=True)
+    assert run_folder("a").read_config().data.path == str(text_file)
+
+
 def test_a_checkpoint_of_another_model_is_refused(
     trained: Trained, resumed: Resumed, run_folder: Folders
 ) -> None:
