@@ -4,8 +4,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -213,24 +213,13 @@ def test_a_step_is_what_the_seed_makes_it(trained: Trained) -> None:
     assert not same_weights(a, other)
 
 
-@contextmanager
-def float64_by_default() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-def state_of_torch() -> tuple[object, ...]:
-    switches = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"))
-    return *switches, torch.get_default_dtype()
+def state_of_torch() -> tuple[bool, ...]:
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    "own_settings",
-    [torch.no_grad, torch.inference_mode, float64_by_default, partial(torch.autocast, "cpu")],
+    "own_settings", [torch.no_grad, torch.inference_mode, partial(torch.autocast, "cpu")]
 )
 def test_what_a_notebook_has_set_in_torch_changes_no_run(
     trained: Trained, own_settings: Callable[[], AbstractContextManager[object]], dtype: str
