@@ -198,7 +198,18 @@ def autocast(device: torch.device, dtype: torch.dtype | str | None) -> AbstractC
     product_dtype: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     if product_dtype in (None, torch.float32):
         return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype=product_dtype)
+    return _autocast(device, product_dtype)
+
+
+@contextmanager
+def _autocast(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
+    try:
+        with torch.autocast(device.type, dtype=dtype):
+            yield
+    finally:
+        # torch keeps the weights that it has cast until the outermost block ends. In a caller's own block, later
+        # computations would take them again although the weights have changed.
+        torch.clear_autocast_cache()
 
 
 def synchronize(device: torch.device) -> None:

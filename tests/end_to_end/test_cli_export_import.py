@@ -11,6 +11,7 @@ import torch
 import clearformer as cf
 from clearformer.cli import Call
 from clearformer.errors import ClearformerError, RunError, TokenizerError
+from clearformer.interop.architectures import ARCHITECTURES
 from clearformer.interop.importing import run_config
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -166,6 +167,17 @@ def test_one_file_for_llama_cpp(tmp_path: Path, capsys: pytest.CaptureFixture[st
     succeed("export", run, tmp_path / "half.gguf", "--dtype", "float16")
     assert "GPT-2 for llama.cpp, in float16" in capsys.readouterr().out
     assert (tmp_path / "half.gguf").stat().st_size < (tmp_path / "tiny.gguf").stat().st_size
+
+
+def test_the_ending_for_llama_cpp_may_be_in_capitals(tmp_path: Path) -> None:
+    succeed("export", make("decoder"), tmp_path / "TINY.GGUF")
+    assert (tmp_path / "TINY.GGUF").read_bytes()[:4] == b"GGUF"
+
+
+def test_the_help_names_all_architectures(capsys: pytest.CaptureFixture[str]) -> None:
+    succeed("import", "--help")
+    named = "".join(capsys.readouterr().out.split())  # lines may break within a name
+    assert [each.title for each in ARCHITECTURES if each.title not in named] == []
 
 
 def test_an_empty_name_is_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

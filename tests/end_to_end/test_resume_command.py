@@ -134,7 +134,6 @@ NOT_THE_RUN_S = {
     "model.position=learned": "model.position.kind: the run has rope, got learned;",
     "model.ffn.d_ff=64": "model.ffn.d_ff: the run has none, got 64;",
     "seed=2": "seed: the run has 1, got 2;",
-    "data.path=pets.tsv": "data.path: the run has /",
     "data.name=pydoc": "data.name: the run has none, got pydoc;",
     "model.vocab_size=90": "model.vocab_size: the run has ",
     "train.compile=true": "train.compile: the run has false, got true;",
@@ -149,6 +148,12 @@ def test_the_first_setting_that_is_not_the_run_s_is_named(works: Says, refused: 
             line = refused(*command, "--run", "a", "--resume", "train.max_steps=2")
             assert line.startswith(told)
             assert "train.max_steps" in line.partition("; when resuming, only ")[2]
+
+
+def test_other_data_are_not_taken_for_moved_ones(works: Says, refused: Says) -> None:
+    works(*TEXT, "--run", "a", "train.max_steps=1")
+    line = refused("data.path=pets.tsv", "data.kind=text", "--run", "a", "--resume")
+    assert line.startswith("these are not the data that runs/a was trained on: ")
 
 
 def test_another_preset_and_another_file_are_named(works: Says, refused: Says) -> None:

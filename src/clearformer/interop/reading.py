@@ -41,6 +41,7 @@ PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "
 FLOATS = ("F16", "BF16", "F32", "F64")
 PLAUSIBLE = 1 << 20  # the largest size in config.json that is accepted if no tensor is as large
 LARGEST_TABLE = 1 << 28  # numbers in a table of positions: 1 GB
+ROUNDED = 4e-3  # what bfloat16 may take from a number of at most 1
 CODE_FIELDS = ("auto_map", "trust_remote_code", "custom_pipelines")
 
 
@@ -76,6 +77,7 @@ def read_model(folder: Path) -> ForeignModel:
         for name, shape in shapes.items()
     }
     _check_copies_equal(files, architecture, places, theirs)
+    _check_tables(files, architecture, config)
     return ForeignModel(architecture, config, to_ours(places, theirs), fields)
 
 
@@ -224,6 +226,20 @@ def _check_copies_equal(
                 raise CheckpointError(
                     f"{files.place}: {there} differs from {place.theirs}, to which {CONFIG} ties it"
                 )
+
+
+def _check_tables(files: "_Tensors", architecture: Architecture, config: ModelConfig) -> None:
+    """Refuse files with other values, such as trained ones, where our model computes a tensor from the settings."""
+    for name, table in architecture.tables(config).items():
+        there = files.find(name, architecture)
+        if there is None:
+            continue
+        held = files.load(there)
+        if held.shape != table.shape or not torch.allclose(held, table, rtol=0, atol=ROUNDED):
+            raise CheckpointError(
+                f"{files.place}: {there} does not hold the sines and cosines that clearformer's {architecture.title} "
+                "computes"
+            )
 
 
 class _Tensors:

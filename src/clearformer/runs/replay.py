@@ -19,13 +19,22 @@ from torch import Tensor
 from clearformer.device import resolve_device
 from clearformer.errors import CheckpointError, RunError, UserError
 from clearformer.model import build_undrawn
-from clearformer.runs.folders import Loaded, checked_step, find_kept, kept_steps, read_run, verified_weights
+from clearformer.runs.folders import (
+    Loaded,
+    checked_step,
+    find_kept,
+    kept_steps,
+    listed,
+    read_run,
+    verified_weights,
+)
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
 from clearformer.training.optim.schedules import lr_factor
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.reporting.report import Reporter
+from clearformer.training.setup import torch_as_usual
 from clearformer.training.step import lr_factor_after
 from clearformer.training.store.checkpoint import (
     Progress,
@@ -113,7 +122,7 @@ def check_same(folder: RunFolder, step: int, training: Training, start: int) -> 
     if theirs is not None and not are_equal(theirs, weights_of(training.weights_to_use)):
         raise RunError(
             f"{folder.path}: replayed from step {start}, its weights after step {step} differ from those on disk; "
-            "replay it on the machine that trained it, with as many threads and processes (see env.json)"
+            "replay it on the machine that trained it, with as many threads (see env.json) and one process"
         )
 
 
@@ -151,11 +160,13 @@ def made_again(folder: RunFolder, config: RunConfig, task: Task, first: int, las
     Its next steps, up to `last`, take the recorded learning rates and threads. The caller's random state is restored.
 
     Raises:
-        RunError: the learning rates are not known.
+        RunError: the learning rates are not known, or several processes trained the run.
         CheckpointError: a checkpoint is of another model.
     """
+    check_one_process(folder)
     device = resolve_device(config.train.device)
     with tempfile.TemporaryDirectory() as scratch, torch.random.fork_rng(), ExitStack() as stack:
+        stack.enter_context(torch_as_usual(device))
         training = Training(config, RunFolder(Path(scratch)), task, device, Processes(), Reporter())
         training.threads = ThreadsOfThen(ThreadCounts.read(folder.threads_file))
         stack.enter_context(training.kernels())
@@ -166,6 +177,15 @@ def made_again(folder: RunFolder, config: RunConfig, task: Task, first: int, las
         training.train_step.lr_factor = rates.factor
         training.train_step.prepare(Reporter(), config.train.compile is True)
         yield training
+
+
+def check_one_process(folder: RunFolder) -> None:
+    """Raise RunError if several processes trained a run, as each draws dropout of its own for its part of a batch."""
+    if (count := folder.n_processes()) > 1:
+        raise RunError(
+            f"{folder.path}: {count} processes trained it, and one cannot repeat their steps to the bit; "
+            f"only the steps it keeps can be opened: {listed(kept_steps(folder))}"
+        )
 
 
 def begin_at(training: Training, folder: RunFolder, first: int) -> None:

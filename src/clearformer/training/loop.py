@@ -15,7 +15,14 @@ from typing import Any, NoReturn
 import torch
 
 from clearformer.device import deterministic_kernels, memory_errors, resolve_device, synchronize
-from clearformer.errors import ClearformerError, DiskError, Interrupted, NonFiniteError
+from clearformer.errors import (
+    ClearformerError,
+    DataError,
+    DiskError,
+    Interrupted,
+    NonFiniteError,
+    TokenizerError,
+)
 from clearformer.model import Transformer
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.evaluator import Evaluator
@@ -33,7 +40,7 @@ from clearformer.training.processes.interrupts import Interrupts
 from clearformer.training.reporting.loggers import summary_writer_type
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.reporting.run_log import RunLog
-from clearformer.training.setup import open_task, resumed_config
+from clearformer.training.setup import open_task, resumed_config, torch_as_usual
 from clearformer.training.step import StepResult, TrainStep
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.checkpoint_store import CheckpointStore
@@ -110,11 +117,11 @@ def train(
     processes = Processes.join(device)
     if config.train.tensorboard:
         summary_writer_type()  # so that a missing package is reported before the run begins
-    with one_writer(folder.path) if processes.is_main else nullcontext() as hold:
+    only_writer = one_writer(folder.path) if processes.is_main else nullcontext()
+    with torch_as_usual(device), only_writer as hold:
         if resume:
             config = resumed_config(folder.read_config(), config)
-            task = make_task(config, folder.read_tokenizer(config.model.vocab_size), reporter.preparing)
-            folder.check_same_data(task.data_sha256)
+            task = resumed_task(config, folder, reporter)
         else:
             folder.check_no_run()
             tokenizer = pretrained_tokenizer(config)
@@ -128,6 +135,24 @@ def train(
         with Interrupts() as interrupts, memory_errors(LESS_MEMORY):
             training.run(interrupts, hold.check if hold else None)
     return TrainResult(training.weights_to_use, task, training.progress, training.evaluation)
+
+
+def resumed_task(config: RunConfig, folder: RunFolder, reporter: Reporter) -> Task:
+    """Return the task of a run to resume, after checking that its data are those that the run began on.
+
+    Raises:
+        DataError: they are others.
+    """
+    tokenizer = folder.read_tokenizer(config.model.vocab_size)
+    is_moved = config.data != folder.read_config().data
+    try:
+        task = make_task(config, tokenizer, reporter.preparing)
+    except TokenizerError as error:
+        if is_moved:
+            raise DataError(f"these are not the data that {folder.path} was trained on: {error}") from None
+        raise
+    folder.check_same_data(task.data_sha256, config.data)
+    return task
 
 
 class Training:

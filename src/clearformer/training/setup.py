@@ -1,6 +1,7 @@
 """Decisions and checks made once, before a run begins."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,18 @@ LEFT_OPEN = {
 """The settings that a configuration may leave open for `open_task` to decide, and the value that leaves them open."""
 
 PATHS = ("path", "source", "target", "val_path", "val_source", "val_target", "test_path")
+DATA_PATHS = frozenset(f"data.{name}" for name in PATHS)
+
+
+@contextmanager
+def torch_as_usual(device: torch.device) -> Iterator[None]:
+    """Undo, for the `with` block, settings of torch that a caller has made for other work and that would spoil a run.
+
+    Notebooks often switch gradients off for all of their cells. A default type of float64 is kept: it makes a run more
+    exact, as some tests need.
+    """
+    with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+        yield
 
 
 def open_task(
@@ -81,17 +94,21 @@ def resumed_config(own: RunConfig, requested: RunConfig) -> RunConfig:
 
     Raises:
         ConfigError: another setting differs from the run's; the message names the first. Settings that the request
-            leaves open, and that the run decided when it began, may differ.
+            leaves open, and that the run decided when it began, may differ, and so may the place of the data, whose
+            contents are compared (`RunFolder.check_same_data`).
     """
     requested = requested.replace(data=with_absolute_paths(requested.data))
     for key, of_run, other in differences(own, requested):
-        if key not in MAY_CHANGE and not (key in LEFT_OPEN and other == LEFT_OPEN[key]):
+        is_left_open = key in LEFT_OPEN and other == LEFT_OPEN[key]
+        is_moved = key in DATA_PATHS and None not in (of_run, other)
+        if key not in MAY_CHANGE and not is_left_open and not is_moved:
             raise ConfigError(
                 f"{key}: the run has {as_written(of_run)}, got {as_written(other)}; when resuming, only "
-                f"{', '.join(sorted(MAY_CHANGE))} may change"
+                f"{', '.join(sorted(MAY_CHANGE))} may change, and the paths of data that were moved"
             )
     changes = {name: getattr(requested.train, name) for name in TRAIN_MAY_CHANGE}
-    return own.replace(train=own.train.replace(**changes))
+    paths = {name: getattr(requested.data, name) for name in PATHS if hasattr(own.data, name)}
+    return own.replace(train=own.train.replace(**changes), data=own.data.replace(**paths))
 
 
 def as_written(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from clearformer.interop.reading import read_model
 from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
+from clearformer.model.feedforward import ReLU
+from clearformer.model.positions import Sinusoidal
 from clearformer.training.store.state import weights_of
 
 from .conftest import TINY
@@ -256,6 +259,33 @@ def test_a_tensor_that_a_file_may_lack(tmp_path: Path) -> None:
     write_model(tmp_path, match_architecture(config), weights_of(build(config)), SpecialIds(start=2))
     read = read_model(change_tensors(tmp_path, lambda tensors: tensors.pop("final_logits_bias")))
     assert torch.equal(read.weights["head_bias"], torch.zeros(13))
+
+
+@pytest.mark.parametrize("placement", ["post", "pre"])
+def test_a_table_of_sines_that_was_trained_is_refused(placement: str, tmp_path: Path) -> None:
+    """Marian and Pegasus: clearformer computes the table, so other values would be passed over."""
+    config = ModelConfig(
+        family="encoder-decoder",
+        vocab_size=13,
+        d_model=6,
+        max_seq_len=5,
+        n_layers=1,
+        attention=MultiHead(n_heads=2),
+        position=Sinusoidal(interleaved=False),
+        placement=placement,
+        final_norm=placement == "pre",
+        ffn=ReLU(d_ff=7),
+    )
+    fitted = match_architecture(config)
+    write_model(tmp_path, fitted, weights_of(build(config)), SpecialIds(eos=3, start=2))
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file) | fitted.architecture.tables(fitted.config)
+    name = "model.decoder.embed_positions.weight"
+
+    save_file(tensors | {name: tensors[name].bfloat16()}, file)
+    read_model(tmp_path)
+    save_file(tensors | {name: tensors[name] + 0.01}, file)
+    assert re.search(rf"{name} does not hold the sines and cosines", str(refusal(tmp_path)))
 
 
 def test_names_of_the_first_berts(tmp_path: Path) -> None:

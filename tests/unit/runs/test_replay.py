@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,17 @@ def test_a_run_by_the_clock_is_made_again_without_a_row(train: Callable[..., Run
     assert without.start == 0
 
 
+@pytest.mark.parametrize("without_gradients", [torch.no_grad, torch.inference_mode])
+def test_a_step_is_had_again_where_gradients_are_switched_off(
+    train: Callable[..., RunFolder],
+    seen: Seen,
+    without_gradients: Callable[[], AbstractContextManager[object]],
+) -> None:
+    train("a")
+    with without_gradients():
+        assert same(cf.replay("a", 7, device="cpu"), seen[7])
+
+
 def test_a_run_opened_at_a_step_between_is_made_again(train: Callable[..., RunFolder]) -> None:
     """Up to that step, and from there no further; no checkpoint before it has the optimiser's state."""
     train("a")
@@ -296,6 +308,17 @@ def test_a_damaged_checkpoint_is_passed_over(train: Callable[..., RunFolder], se
 
 
 # --- what is refused --------------------------------------------------------------------------------------
+
+
+def test_a_run_of_several_processes_is_refused_but_for_what_it_keeps(train: Callable[..., RunFolder]) -> None:
+    folder = train("a")
+    env = json.loads(folder.env_file.read_text())
+    assert env["processes"] == 1
+    folder.env_file.write_text(json.dumps(env | {"processes": 2}))
+
+    with pytest.raises(RunError, match=r"2 processes trained it, .* can be opened: 0, 1, 2, 4, 8, 16, 21$"):
+        cf.replay("a", 7)
+    assert cf.replay("a", 8).step == 8
 
 
 def test_what_did_not_come_out_the_same_is_not_given_out(train: Callable[..., RunFolder]) -> None:

@@ -305,6 +305,17 @@ def test_what_was_asked_for_is_done() -> None:
     assert resolve_compile(False, CPU, not_to_be_asked) is False
 
 
+def test_autocast_within_a_callers_own_takes_the_weights_of_now() -> None:
+    layer, x = torch.nn.Linear(3, 5, bias=False), torch.ones(2, 3)
+    with torch.autocast("cpu", enabled=False):
+        with autocast(CPU, torch.bfloat16):
+            before = layer(x)
+        with torch.no_grad():
+            layer.weight *= 2
+        with autocast(CPU, torch.bfloat16):
+            torch.testing.assert_close(layer(x), 2 * before)
+
+
 def test_autocast_makes_products_of_the_type_and_leaves_weights() -> None:
     layer = torch.nn.Linear(3, 5)
     for dtype in (torch.bfloat16, torch.float32):

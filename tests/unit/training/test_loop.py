@@ -5,7 +5,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -209,6 +211,26 @@ def test_a_step_is_what_the_seed_makes_it(trained: Trained) -> None:
 
     assert same_weights(a, b)
     assert not same_weights(a, other)
+
+
+def state_of_torch() -> tuple[bool, ...]:
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "own_settings", [torch.no_grad, torch.inference_mode, partial(torch.autocast, "cpu")]
+)
+def test_what_a_notebook_has_set_in_torch_changes_no_run(
+    trained: Trained, own_settings: Callable[[], AbstractContextManager[object]], dtype: str
+) -> None:
+    settings = ("train.max_steps=3", f"train.dtype={dtype}")
+    with own_settings():
+        before = state_of_torch()
+        there = trained("a", *settings)
+        assert state_of_torch() == before
+
+    assert same_weights(there, trained("b", *settings))
 
 
 def test_without_held_out_text_nothing_is_evaluated(trained: Trained, run_folder: Folders) -> None:
@@ -789,6 +811,33 @@ def test_another_text_is_refused(trained: Trained, resumed: Resumed, text_file: 
 
     with pytest.raises(DataError, match="the data have changed since this run started"):
         resumed("a")
+
+
+def test_a_run_goes_on_with_its_data_in_another_place(
+    configure: Callable[..., RunConfig], trained: Trained, run_folder: Folders, text_file: Path
+) -> None:
+    trained("a", "train.schedule=constant")
+    moved = text_file.rename(text_file.with_name("moved.txt"))
+
+    longer = configure("train.schedule=constant", "train.max_steps=20", f"data.path={moved}")
+    outcome = train(longer, run_folder("a"), Reporter(), resume=True)
+
+    assert outcome.progress.step == 20
+    assert run_folder("a").read_config().data.path == str(moved)
+
+
+def test_other_data_in_another_place_are_refused(
+    configure: Callable[..., RunConfig], trained: Trained, run_folder: Folders, text_file: Path
+) -> None:
+    trained("a")
+    other = text_file.with_name("other.txt")
+    other.write_text(text_file.read_text().replace("lazy", "zyla"))
+
+    with pytest.raises(
+        DataError, match=r"^data\.path=\S+other\.txt has SHA-256 .* that \S+ was trained on had"
+    ):
+        train(configure(f"data.path={other}"), run_folder("a"), Reporter(), resume=True)
+    assert run_folder("a").read_config().data.path == str(text_file)
 
 
 def test_a_checkpoint_of_another_model_is_refused(

@@ -30,7 +30,7 @@ def command(
     """
     check_not_empty("RUN", [run])
     check_not_empty("DIR", [target])
-    if target.endswith(".gguf"):
+    if target.lower().endswith(".gguf"):
         with importing():
             from clearformer.interop.gguf import FILE_TYPES, to_gguf
 

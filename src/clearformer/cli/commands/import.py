@@ -24,7 +24,7 @@ def command(
     """Make a run from a model in a folder; it evaluates, samples and translates like any other.
 
     Reads config.json, model.safetensors and tokenizer.json, and runs no code from the folder. Architectures: GPT-2,
-    Llama, Mistral, Qwen3, GPT-NeoX, Bloom, BERT, Marian, Pegasus, BART and T5.
+    Llama, Mistral, Qwen3, NanoChat, GPT-NeoX, Bloom, BERT, Marian, Pegasus, BART and T5.
     """
     with importing():
         from clearformer.files import short_path

@@ -46,6 +46,9 @@ def train(
 
     --resume continues the run of that name; the command that started it or the name alone will do. With the full
     command, it starts the run if there is none yet.
+
+    Several processes share each batch with torchrun --nproc-per-node 2 -m -- clearformer train ... (without the --,
+    torchrun takes --run for an option of its own).
     """
     began = time.perf_counter()  # the import of torch, most of the time that a start takes, comes after this
     with importing():

@@ -87,8 +87,12 @@ class Architecture(ABC):
     def rules(self, config: ModelConfig) -> list[Rule]:
         """Return the rules that map our tensors to theirs."""
 
+    def tables(self, config: ModelConfig) -> dict[str, Tensor]:
+        """Return tensors that follow from the settings; a file that holds them must have the same values."""
+        return {}
+
     def constants(self, config: ModelConfig) -> dict[str, Tensor]:
-        """Return tensors that a file holds although they follow from the settings."""
+        """Return those `tables` that transformers needs in a file."""
         return {}
 
     def nearest(self, config: ModelConfig) -> ModelConfig:

@@ -82,6 +82,12 @@ class _FairseqLike(Architecture):
             **{f"{side}_{name}": value for side in SIDES for name, value in both.items()},
         }
 
+    def tables(self, config: ModelConfig) -> dict[str, Tensor]:
+        if not isinstance(config.position, Sinusoidal):
+            return {}
+        table = sinusoidal_table(config.d_model, config.max_seq_len, interleaved=False)
+        return {f"model.{side}.embed_positions.weight": table.clone() for side in SIDES}
+
     def rules(self, config: ModelConfig) -> list[Rule]:
         tied = [*(f"model.{side}.embed_tokens" for side in SIDES), "lm_head"]
         rules = [
@@ -155,8 +161,7 @@ class Pegasus(_FairseqLike):
         return "PegasusForConditionalGeneration"
 
     def constants(self, config: ModelConfig) -> dict[str, Tensor]:
-        table = sinusoidal_table(config.d_model, config.max_seq_len, interleaved=False)
-        return {f"model.{side}.embed_positions.weight": table.clone() for side in SIDES}
+        return self.tables(config)
 
 
 def _attention(ours: str, theirs: str) -> list[Rule]:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from jaxtyping import Shaped
 
-from clearformer.config import read_toml, resolve, to_toml
+from clearformer.config import Spec, read_toml, resolve, to_toml
 from clearformer.errors import ConfigError, DataError, RunError
 from clearformer.files import UNFINISHED, disk_errors, make_folders, parse_json, sync, write_file
 from clearformer.text import Tokenizer, load_tokenizer
@@ -145,8 +145,12 @@ class RunFolder:
             )
         return text_sha256
 
-    def difference_of_text(self, text_sha256: str) -> str | None:
+    def difference_of_text(self, text_sha256: str, data: Spec | None = None) -> str | None:
         """Describe, for a message, how data differ from the run's training data; None if they are the same.
+
+        Args:
+            text_sha256: The SHA-256 of the data.
+            data: Their settings; by default those in config.toml.
 
         Raises:
             RunError: the run was imported, or env.json does not record its training data.
@@ -159,9 +163,16 @@ class RunFolder:
             )
         if original == text_sha256:
             return None
-        data = self.read_config().data
-        paths = [f"data.{key}={getattr(data, key)}" for key in PATHS if getattr(data, key, None)]
-        named = " ".join(paths) or f"the built-in {data.label}"
+        own = self.read_config().data
+        paths = [
+            f"data.{key}={getattr(data or own, key)}" for key in PATHS if getattr(data or own, key, None)
+        ]
+        named = " ".join(paths) or f"the built-in {own.label}"
+        if data is not None and data != own:
+            return (
+                f"{named} has SHA-256 {text_sha256[:12]}, and the data that {self.path} was trained on had "
+                f"{original[:12]}"
+            )
         return (
             f"{self.config_file}: the data have changed since this run started: {named} had SHA-256 "
             f"{original[:12]} and now has {text_sha256[:12]}"
@@ -175,6 +186,14 @@ class RunFolder:
             return None
         return preset if isinstance(preset, str) else None
 
+    def n_processes(self) -> int:
+        """Return the number of processes that started the run; 1 if env.json does not record it."""
+        try:
+            count = parse_json(self.env_file.read_text(encoding="utf-8"))["processes"]
+        except (OSError, ValueError, TypeError, KeyError):
+            return 1
+        return count if type(count) is int else 1
+
     def command(self) -> list[str]:
         """Return the command that started the run; empty if env.json does not record it."""
         try:
@@ -182,14 +201,14 @@ class RunFolder:
         except (OSError, ValueError, TypeError, KeyError):
             return []
 
-    def check_same_data(self, text_sha256: str) -> None:
-        """Check that data are those that the run began on.
+    def check_same_data(self, text_sha256: str, data: Spec | None = None) -> None:
+        """Check that data are those that the run began on; the arguments are those of `difference_of_text`.
 
         Raises:
             DataError: they differ.
             RunError: the run was imported, or env.json does not record its training data.
         """
-        if difference := self.difference_of_text(text_sha256):
+        if difference := self.difference_of_text(text_sha256, data):
             raise DataError(f"{difference}; restore the data or start a new run")
 
     def read_tokenizer(self, n_known: int | None = None) -> Tokenizer:
@@ -321,6 +340,7 @@ def environment() -> dict[str, Any]:
         "processor": processor_name(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "versions": {name: version_of(name) for name in packages},
     }

@@ -1,4 +1,6 @@
+import inspect
 import os
+import re
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -8,7 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed.run import get_args_parser
 
+from clearformer.cli.commands import train
 from clearformer.config import to_toml
 from clearformer.errors import ConfigError
 from clearformer.training.config import RunConfig
@@ -35,6 +39,14 @@ def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert processes.broadcast(0.1) == 0.1
     assert processes.end_step({"seconds": 0.3}, signal.SIGTERM) == ({"seconds": 0.3}, signal.SIGTERM)
     processes.wait_for_all()
+
+
+def test_the_command_that_help_names_is_what_torchrun_understands() -> None:
+    command = re.search(r"torchrun (.* clearformer train) ", inspect.getdoc(train.train) or "")
+    assert command is not None
+    parsed = get_args_parser().parse_args([*command[1].split(), "quick", "--run", "a"])
+    assert (parsed.nproc_per_node, parsed.module, parsed.training_script) == ("2", True, "clearformer")
+    assert parsed.training_script_args == ["train", "quick", "--run", "a"]
 
 
 def test_one_gpu_is_not_for_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
