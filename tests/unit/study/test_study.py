@@ -88,6 +88,8 @@ def test_one_s_own_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None
     assert find_study("my-own") is mine
     with pytest.raises(UserError, match="there is no study 'my-ow'; did you mean 'my-own'"):
         find_study("my-ow")
+    with pytest.raises(UserError, match=r"a study is a cf.Study\(...\); got 3"):
+        register_study(3)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="there is already a study 'my-own'"):
         register_study(study(name="my-own", seeds=7))
 

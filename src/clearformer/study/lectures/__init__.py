@@ -1,6 +1,6 @@
 """The studies of the lectures, and those that users register."""
 
-from clearformer.errors import UserError, did_you_mean
+from clearformer.errors import UserError, did_you_mean, shown
 from clearformer.study.lectures import architecture, embedding, information, inside, translation
 from clearformer.study.study import Study
 
@@ -20,8 +20,10 @@ def register_study(study: Study) -> Study:
     """Make a study known to the command line; returns it.
 
     Raises:
-        UserError: there is another study with that name.
+        UserError: it is no study, or there is another with that name.
     """
+    if not isinstance(study, Study):
+        raise UserError(f"a study is a cf.Study(...); got {shown(study)}")
     if studies().get(study.name, study) != study:
         raise UserError(f"there is already a study {study.name!r}; choose another name")
     _OWN[study.name] = study
