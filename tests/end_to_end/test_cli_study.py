@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import stat
+import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from clearformer.cli import main
+from clearformer.registry import IMPORTED_AS
 from clearformer.study import lectures
 from clearformer.study.store import Store
 from clearformer.study.workers import launch, pool
@@ -83,6 +85,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("CLEARFORMER_STUDIES", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(lectures, "_OWN", {})
+    for name in [name for name in sys.modules if name.startswith(IMPORTED_AS)]:  # by other tests
+        monkeypatch.delitem(sys.modules, name)
     return tmp_path
 
 

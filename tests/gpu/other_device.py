@@ -12,7 +12,7 @@ For a process of its own, which imports this before the package: the device is m
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -20,7 +20,15 @@ from torch import Tensor
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 
-torch.inference_mode = torch.no_grad  # type: ignore[assignment, misc]
+
+def without_inference_tensors(mode: Any = True) -> Any:
+    """Replace `torch.inference_mode`, which may be given a function or False, too."""
+    if mode is False:
+        return nullcontext()
+    return torch.no_grad() if mode is True else torch.no_grad()(mode)
+
+
+torch.inference_mode = without_inference_tensors  # type: ignore[assignment, misc]
 
 NAME = "other"
 aten: Any = torch.ops.aten
