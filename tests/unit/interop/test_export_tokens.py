@@ -22,7 +22,6 @@ from clearformer.text import (
     load_tokenizer,
     specials_of,
 )
-from clearformer.text.tokenizer import UnknownCharacterError
 
 TEXT = "the cat sat on the mat; a naïve dog sat by it\nand the cat slept\n" * 3
 KINDS = {
@@ -137,21 +136,6 @@ def test_rows_beyond_the_vocabulary_are_tokens_that_no_text_has(tmp_path: Path) 
     assert back.vocab_size == tokenizer.vocab_size + 5
     assert back.decode([back.vocab_size - 1]) == ""
     assert back.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
-
-
-def test_a_character_that_it_would_leave_out_is_refused_as_before(tmp_path: Path) -> None:
-    tokenizer = tokenizer_of("char", "encoder")
-    documents = tokenizer_documents(tokenizer, config_of(tokenizer, "encoder"))
-    for name, document in documents.items():
-        (tmp_path / name).write_text(json.dumps(document))
-    back = read_tokenizer(tmp_path, Fields({}), config_of(tokenizer, "encoder"))
-
-    assert back.encode("the cat").tolist() == tokenizer.encode("the cat").tolist()
-    for each in (tokenizer, back):
-        with pytest.raises(
-            UnknownCharacterError, match=r"'☃' \(U\+2603\) at .* is not among this tokenizer's \d+ char"
-        ):
-            each.encode("the ☃")
 
 
 def test_ids_that_no_token_has_are_named_too(tmp_path: Path) -> None:

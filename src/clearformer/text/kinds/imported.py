@@ -25,7 +25,7 @@ from clearformer.text.documents import (
     parts_of,
 )
 from clearformer.text.kinds.byte import BYTE_BY_SPELLING, spelled_bytes
-from clearformer.text.tokenizer import ROLES, Tokenizer, UnknownCharacterError, require_unicode
+from clearformer.text.tokenizer import ROLES, Tokenizer, require_unicode
 
 CONFIG_KEYS = {  # of tokenizer_config.json; the first one found wins
     "pad": ("pad_token",),
@@ -90,7 +90,6 @@ class ImportedTokenizer(Tokenizer):
         self._decoding = _Decoding(parsed)
         self.opens_with_space = self._decoding.opens_with_space
         self.lossless = _keeps_all(parsed, ids)
-        self._letters = _letters_read(parsed)
         added = (token["content"] for token in added_tokens(parsed) if token.get("special"))
         marked = {name for name in added if name in ids}  # the library leaves out one without a name
         self._backend = _without_specials(parsed, {name: ids[name] for name in marked})
@@ -115,11 +114,6 @@ class ImportedTokenizer(Tokenizer):
     def encode_each(self, texts: Sequence[str]) -> list[np.ndarray]:
         for text in texts:
             require_unicode(text)  # else the library's own message would be shown
-            if self._letters is not None and not self._letters.issuperset(text):
-                index = next(i for i, letter in enumerate(text) if letter not in self._letters)
-                raise UnknownCharacterError(
-                    text, index, f"is not among this tokenizer's {len(self._letters):,} characters"
-                )
         with library_errors("this tokenizer has no tokens for some of the text ({why})"):
             return list(encode_batches(self._backend, texts))
 
@@ -259,16 +253,6 @@ def _keeps_all(document: Document, ids: Mapping[str, int]) -> bool:
     removes = any(part.get("behavior") == "Removed" for part in before)
     prefixed = any(part["type"] == "ByteLevel" and part.get("add_prefix_space") for part in before)
     return every_byte and not removes and not prefixed and all(part["type"] in _KEEPS_TEXT for part in before)
-
-
-def _letters_read(document: Document) -> frozenset[str] | None:
-    """Return the characters of a tokeniser that reads them one by one and would leave others out; None of any other."""
-    model = document["model"]
-    others_are_read = model.get("unk_token") is not None or model.get("byte_fallback")
-    is_changed_before = any(document.get(part) for part in ("normalizer", "pre_tokenizer"))
-    if model.get("type") != "BPE" or others_are_read or is_changed_before:
-        return None
-    return frozenset(piece for piece in model["vocab"] if len(piece) == 1)
 
 
 class _Decoding:
