@@ -52,9 +52,10 @@ VARIANTS = {
     "BPE dropout 0.1": ["train.objective.bpe_dropout=0.1"],
     "R-Drop 5": ["train.r_drop=5"],
     "BPE dropout 0.1 and R-Drop 5": ["train.objective.bpe_dropout=0.1", "train.r_drop=5"],
-    "vocabulary of 10,000": ["tokenizer.vocab_size=10000"],
-    "4 + 4 layers": ["model.n_layers=4"],
+    "vocabulary of 5,000": ["tokenizer.vocab_size=5000"],
+    "6 + 2 layers": ["model.n_layers=6", "model.n_decoder_layers=2"],
     "dropout 0.3": ["model.dropout=0.3"],
+    "BPE dropout 0.1, vocabulary of 5,000": ["train.objective.bpe_dropout=0.1", "tokenizer.vocab_size=5000"],
 }
 MEASURED_STEPS, WARMUP_PART = 15, 0.04
 BEAMS = 5

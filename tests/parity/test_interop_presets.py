@@ -52,7 +52,7 @@ FIT = {
     "masked": "BERT",
     "classify": "BERT",
     # What makes a T5 of the two: no rotation, whose place learned numbers for distances take, and no biases.
-    "multi30k model.attention.qk_norm=none model.position=relative model.n_decoder_layers=1": "T5",
+    "multi30k model.attention.qk_norm=none model.position=relative": "T5",
     "translate model.norm=rmsnorm model.position=relative model.ffn.bias=false"
     " model.attention.qkv_bias=false model.attention.output_bias=false": "T5",
 }
