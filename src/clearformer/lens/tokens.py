@@ -124,11 +124,8 @@ def losses_of(inputs: Inputs) -> Float[np.ndarray, " T"]:
     """Return -ln of each predicted token's probability, in nats; NaN where the text does not contain the token."""
     if all(token is None for token in inputs.predicted):
         return np.full(len(inputs), np.nan)
-    key = (
-        "losses",
-        inputs.key,
-        tuple(inputs.predicted),
-    )  # what a masked position predicts is not among the ids
+    # The targets too: what a masked position predicts is not among the ids.
+    key = "losses", inputs.key, tuple(inputs.predicted)
     return once(inputs.model, key, lambda: _losses_of(inputs)).copy()
 
 
