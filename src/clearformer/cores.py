@@ -4,11 +4,15 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from threading import RLock
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 STAT = Path("/proc/stat")
+LOOK_SECONDS = 1.0  # between measurements of the load
+FIRST_LOOK_SECONDS = 0.3  # before the first one: a command has imported torch by then
 IDLE = (3, 4)  # the columns of a core's line that are not work: idle, and waiting for a disk
 
 
@@ -76,3 +80,50 @@ def usage() -> Usage | None:
         return None
     ticks = sum(int(n) for each in work for i, n in enumerate(each[:8]) if i not in IDLE)
     return Usage(time.perf_counter(), ticks / os.sysconf("SC_CLK_TCK"), time.process_time())
+
+
+class FreeCores:
+    """The number of cores that other processes leave free to this one, measured once a second.
+
+    In a shorter time, brief work of other programs would look like a steady load.
+    """
+
+    def __init__(self) -> None:
+        self.last = usage()
+        self.latest = self.counted = len(own_cores())
+        self.has_looked = False
+        self._looking = RLock()
+
+    def number(self) -> int:
+        """Return the number, at least one, after measuring it if it is time to."""
+        with self._looking:
+            wait = LOOK_SECONDS if self.has_looked else FIRST_LOOK_SECONDS
+            if self.last is not None and time.perf_counter() - self.last.clock >= wait:
+                self.look(self.last)
+            return self.counted
+
+    def look(self, last: Usage) -> None:
+        """Measure it, since `last`."""
+        now = usage()
+        if now is None:
+            return
+        free = cores_left(len(own_cores()), now.by_others_since(last))
+        # One measurement is enough to count a core as taken; it is free again after two in a row.
+        self.counted = min(free, max(self.latest, self.counted))
+        self.last, self.latest, self.has_looked = now, free, True
+
+    def forget(self) -> None:
+        """Forget the load since the last measurement: it was of this process's own helpers, such as compilers."""
+        with self._looking:
+            self.last = usage()
+
+
+def cores_left(cores: int, used_by_others: float) -> int:
+    """Return how many cores others leave free, at least one; half a core counts as one."""
+    return max(1, int(cores - used_by_others + 0.5))
+
+
+@cache
+def free_cores() -> FreeCores:
+    """Return this process's count of free cores, which is measured from the first call on."""
+    return FreeCores()

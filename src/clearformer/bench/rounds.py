@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from clearformer.threads import FixedThreads
+
 OURS = "clearformer"
 """The name of the first side of every comparison."""
 
@@ -94,12 +96,13 @@ def interleave(
         rounds: How often each is measured.
         on_figure: Called with each name and figure as it is measured.
     """
-    for contender in contenders:
-        contender.measure()
     values: dict[str, list[float]] = {contender.name: [] for contender in contenders}
-    for _ in range(rounds):
+    with FixedThreads():  # peers have as many
         for contender in contenders:
-            found = contender.measure()
-            values[contender.name].append(found)
-            on_figure(contender.name, found)
+            contender.measure()
+        for _ in range(rounds):
+            for contender in contenders:
+                found = contender.measure()
+                values[contender.name].append(found)
+                on_figure(contender.name, found)
     return [Figures(contender.name, values[contender.name], contender.note) for contender in contenders]

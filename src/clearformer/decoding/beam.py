@@ -184,11 +184,12 @@ def beam_search(
     if not prompts:
         return []
     results: list[list[Hypothesis]] = [[] for _ in prompts]
-    with evaluating(model), torch.inference_mode():
+    with evaluating(model) as threads, torch.inference_mode():
         state = DecodeState(model, log_probabilities, sources, known=known)
         never = None if pad_id == eos_id else pad_id
         beams = _Beams(state, prompts, limits, search, eos_id, device_of(model), look, never)
         while beams.rows:
+            threads.adapt()
             for row, hypotheses in beams.step(beams.next_log_probabilities()):
                 results[row] = hypotheses[:n_best]
     return results

@@ -1,15 +1,13 @@
-"""Putting a model into evaluation mode, and limiting torch to the cores that this process may use."""
+"""Putting a model into evaluation mode, with as many threads as there are free cores."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from threading import RLock
 from weakref import WeakKeyDictionary
 
-import torch
 from torch import nn
 
-from clearformer.cores import n_cores
+from clearformer.threads import ThreadsByLoad
 
 _evaluated: WeakKeyDictionary[nn.Module, list[list[nn.Module]]] = WeakKeyDictionary()
 """Models in evaluation mode: for each open `with` block, the modules that it found in training mode."""
@@ -19,25 +17,18 @@ _changing = RLock()
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Turn dropout off in the `with` block and use no more threads than cores; restore both afterwards.
+def evaluating(model: nn.Module) -> Iterator[ThreadsByLoad]:
+    """Turn dropout off in the `with` block and use as many threads as cores are free; restore both afterwards.
 
     If several threads evaluate one model, the last to leave restores it, so dropout stays off while another computes.
     A block inside another one (of a stream that nobody reads on, perhaps) restores what it found itself.
+
+    Yields:
+        The threads: call `adapt` before each of many batches or tokens.
     """
     with ExitStack() as afterwards:
         afterwards.callback(_end, model, _begin(model))
-        threads = torch.get_num_threads()
-        if threads > most_threads():
-            afterwards.callback(torch.set_num_threads, threads)
-            torch.set_num_threads(most_threads())
-        yield
-
-
-@cache
-def most_threads() -> int:
-    """Return the number of cores, cached because it is slow to find; torch itself ignores a container's quota."""
-    return n_cores()
+        yield afterwards.enter_context(ThreadsByLoad())
 
 
 def _begin(model: nn.Module) -> list[nn.Module]:

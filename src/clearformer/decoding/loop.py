@@ -118,9 +118,10 @@ def generate_tokens(
     ]
     if not texts:
         return
-    with evaluating(model):
+    with evaluating(model) as threads:
         state = DecodeState(model, score_tokens, sources, use_cache, compiled, known)
         while texts:
+            threads.adapt()
             drafts = [text.draft(model.config.max_seq_len) for text in texts]
             in_turn = texts
             for scores in state.check([text.tokens for text in texts], drafts):

@@ -288,8 +288,9 @@ def _sums(
     device = model.embed.weight.device
     found = [np.empty((0, 2))]
     batches = _batches(split, windows, batch_size, _vocab_size(model), unembeds_all=logits_of is not None)
-    with evaluating(model), torch.inference_mode(), autocast(device, dtype):
+    with evaluating(model) as threads, torch.inference_mode(), autocast(device, dtype):
         for inputs, targets in batches:
+            threads.adapt()
             tokens, n_counted = torch.from_numpy(inputs).to(device), targets.shape[1]
             if logits_of is None:
                 logits = model.unembed(model.hidden(tokens)[:, -n_counted:])

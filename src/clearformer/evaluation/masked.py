@@ -49,8 +49,9 @@ def evaluate_masked(
     """
     device = model.embed.weight.device
     sums = TokenLossMeter()
-    with evaluating(model), torch.inference_mode(), autocast(device, dtype):
+    with evaluating(model) as threads, torch.inference_mode(), autocast(device, dtype):
         for batch in batches:
+            threads.adapt()
             tokens, padding, targets = (torch.from_numpy(array).to(device) for array in batch)
             sums.add(model.unembed, model.hidden(tokens, padding), targets)
     return MaskedEvaluation(sums.loss / sums.n, sums.n_right / sums.n, sums.n) if sums.n else None

@@ -73,8 +73,9 @@ def evaluate_pairs(
         raise DataError(f"the {split.name} split has no pairs to evaluate a model on")
     device = model.embed.weight.device
     sums = TokenLossMeter()
-    with evaluating(model), torch.inference_mode(), autocast(device, dtype):
+    with evaluating(model) as threads, torch.inference_mode(), autocast(device, dtype):
         for batch in batches_in_order(split, tokenizer, batch_tokens):
+            threads.adapt()
             source, padding, tokens, targets = (
                 torch.from_numpy(array).to(device)
                 for array in (batch.source, batch.source_padding, batch.tokens, batch.targets)

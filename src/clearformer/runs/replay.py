@@ -29,6 +29,7 @@ from clearformer.runs.folders import (
     verified_weights,
 )
 from clearformer.text import Tokenizer
+from clearformer.threads import ThreadsOfThen
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
 from clearformer.training.optim.schedules import lr_factor
@@ -46,7 +47,6 @@ from clearformer.training.store.checkpoint import (
 from clearformer.training.store.folder import LrFactors, RunFolder, ThreadCounts, read_metrics
 from clearformer.training.store.state import weights_of
 from clearformer.training.tasks import Task, make_task
-from clearformer.training.threads import ThreadsOfThen
 
 OnStep = Callable[[int, int], None]
 """Called with the number of steps repeated so far, and the number to repeat."""

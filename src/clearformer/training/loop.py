@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from clearformer.cores import free_cores
 from clearformer.device import deterministic_kernels, memory_errors, resolve_device, synchronize
 from clearformer.errors import (
     ClearformerError,
@@ -24,6 +25,7 @@ from clearformer.errors import (
     TokenizerError,
 )
 from clearformer.model import Transformer
+from clearformer.threads import FixedThreads, Threads, ThreadsByLoad
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.evaluator import Evaluator
 from clearformer.training.limits import (
@@ -51,7 +53,6 @@ from clearformer.training.store.snapshots import FEWEST, SnapshotStore, snapshot
 from clearformer.training.store.state import TrainState
 from clearformer.training.tasks import EvaluationResult, Task, make_task
 from clearformer.training.tasks.reports import TrainingReport
-from clearformer.training.threads import Threads, ThreadsByLoad
 
 LESS_MEMORY = (
     "raise train.grad_accum_steps to split the step into smaller parts that need less memory (see "
@@ -178,7 +179,7 @@ class Training:
         self.state = TrainState.build(config, device)
         self.train_step = TrainStep(config, task, self.state, device, processes)
         may_change = device.type == "cpu" and not config.train.deterministic
-        self.threads: Threads = ThreadsByLoad(self.log.reporter, may_change)
+        self.threads: Threads = ThreadsByLoad(self.log.reporter.say) if may_change else FixedThreads()
         self.evaluator = Evaluator(config.train, task)
         self.store = CheckpointStore(folder, config.train.keep_last, processes)
         steps = steps_within(self.model, config.train.snapshot_megabytes)
@@ -284,13 +285,12 @@ class Training:
         compiled = self.settings.compile is True and not self.finished()
         self.train_step.prepare(self.log.reporter, compiled)
         if compiled:
-            self.threads.reset()
+            free_cores().forget()
 
     def begin_steps(self) -> None:
         """For `train.max_wall_seconds`: measure how long the end of the run takes, and count the time used so far."""
         if self.settings.max_wall_seconds is None or self.finished():
             return
-        self.threads.adapt(self.progress.step)
         if self.processes.is_main:
             self.task.prepare_report()
         self.evaluator.measure(self.weights_to_use)

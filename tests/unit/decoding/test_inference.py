@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from clearformer.decoding import evaluating, inference
+from clearformer import threads
+from clearformer.decoding import evaluating
 from clearformer.device import autocast
 
 
@@ -102,7 +103,8 @@ def test_there_are_no_more_threads_than_cores(
 ) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)
-    monkeypatch.setattr(inference, "most_threads", lambda: cores)
+    monkeypatch.setattr(threads, "n_cores", lambda: cores)
+    monkeypatch.setattr(threads.free_cores(), "number", lambda: 8)
 
     try:
         with evaluating(nn.Dropout()):

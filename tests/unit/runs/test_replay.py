@@ -21,6 +21,7 @@ from clearformer import lens
 from clearformer.config import parse_override, resolve
 from clearformer.errors import CheckpointError, DataError, Interrupted, RunError, UserError
 from clearformer.runs.replay import RatesOfThen
+from clearformer.threads import ThreadsByLoad
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training
 from clearformer.training.loop import train as train_in
@@ -28,7 +29,6 @@ from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import MODEL, Progress, list_checkpoints, save_snapshot, step_of
 from clearformer.training.store.folder import LrFactors, RunFolder, ThreadCounts
 from clearformer.training.store.state import weights_of
-from clearformer.training.threads import ThreadsByLoad
 
 BASE = (
     "model.d_model=6",
@@ -191,7 +191,7 @@ def test_each_step_has_as_many_threads_as_then(
     """Their number changes the last bits, even of so small a model."""
     before = torch.get_num_threads()
     with monkeypatch.context() as patch:
-        patch.setattr(ThreadsByLoad, "adapt", lambda self, step: torch.set_num_threads(1 + step % 2))
+        patch.setattr(ThreadsByLoad, "adapt", lambda self, step=0: self.set(1 + step % 2))
         folder = train("a")
     seen = dict(seen)
     assert set(ThreadCounts.read(folder.threads_file)) == {1, 2}

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from clearformer import threads
 from clearformer.errors import (
     CheckpointError,
     ConfigError,
@@ -52,10 +53,9 @@ from clearformer.training.store.checkpoint import (
     load_checkpoint,
     step_of,
 )
-from clearformer.training.store.folder import Metrics, RunFolder, read_metrics
+from clearformer.training.store.folder import Metrics, RunFolder, ThreadCounts, read_metrics
 from clearformer.training.store.lock import one_writer
 from clearformer.training.tasks import NextTokenTask, Task, next_token
-from clearformer.training.threads import ThreadsByLoad
 
 Trained = Callable[..., TrainResult]
 Resumed = Callable[..., TrainResult]
@@ -315,18 +315,28 @@ def test_deterministic_kernels_are_for_the_run_alone(trained: Trained, setting: 
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_the_number_of_threads_stays_where_runs_are_to_be_the_same_to_the_bit(
-    trained: Trained, deterministic: bool, monkeypatch: pytest.MonkeyPatch
+    trained: Trained, run_folder: Folders, deterministic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[bool] = []
+    """In its steps and in its evaluations."""
+    monkeypatch.setattr(threads, "n_cores", lambda: 2)
+    monkeypatch.setattr(threads.free_cores(), "number", lambda: 1)
+    found: list[int] = []
+    evaluate = NextTokenTask.evaluate
 
-    class Asking(ThreadsByLoad):
-        def __init__(self, reporter: Reporter, may_change: bool = True) -> None:
-            super().__init__(reporter, may_change)
-            asked.append(may_change)
+    def evaluated(*arguments: Any, **settings: Any) -> Any:
+        found.append(torch.get_num_threads())
+        return evaluate(*arguments, **settings)
 
-    monkeypatch.setattr("clearformer.training.loop.ThreadsByLoad", Asking)
-    trained("a", f"train.deterministic={deterministic}", "train.max_steps=1")
-    assert asked == [not deterministic]
+    monkeypatch.setattr(NextTokenTask, "evaluate", evaluated)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        trained("a", f"train.deterministic={deterministic}", "train.max_steps=2")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(found) == {2 if deterministic else 1}
+    assert set(ThreadCounts.read(run_folder("a").threads_file)) == set(found)
 
 
 # --- where a run ends -------------------------------------------------------------------------------------
@@ -375,14 +385,9 @@ def test_compiling_takes_none_of_the_runs_time(trained: Trained, monkeypatch: py
 def test_the_load_is_measured_anew_after_compiling_alone(
     trained: Trained, monkeypatch: pytest.MonkeyPatch, compiled: bool
 ) -> None:
-    resets = []
-
-    class Noting(ThreadsByLoad):
-        def reset(self) -> None:
-            resets.append(self)
-
+    resets: list[bool] = []
+    monkeypatch.setattr(threads.free_cores(), "forget", lambda: resets.append(True))
     monkeypatch.setattr("clearformer.training.step.compile_step", lambda function, **_: function)
-    monkeypatch.setattr("clearformer.training.loop.ThreadsByLoad", Noting)
     trained("a", f"train.compile={compiled}".lower(), "train.max_steps=1")
     assert len(resets) == compiled
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any, TypeVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -70,7 +71,9 @@ def compiled_step(model: Decoder | EncoderDecoder, n_texts: int) -> Step[Any]:
     weight = model.embed.weight
     on_cpu = weight.device.type == "cpu"
     in_cpp = on_cpu and n_texts == 1 and n_bytes(model) <= SMALL_MODEL
-    step = _compiled(on_cpu, in_cpp, (model.config, weight.dtype, weight.device))
+    kind = weight.device.type
+    products = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
+    step = _compiled(on_cpu, in_cpp, (model.config, weight.dtype, weight.device, products))
     if weight.device.type == "cuda" and isinstance(model, Decoder):
         return graphed_step(model, step)
     return step
@@ -84,7 +87,7 @@ def packed_weights(model: Decoder | EncoderDecoder, n_texts: int) -> PackedWeigh
 
 @cache
 def _compiled(on_cpu: bool, in_cpp: bool, _specialized_on: tuple[Hashable, ...]) -> Step[Any]:
-    """Return one compiled function for all models with the same configuration, dtype and device."""
+    """Return one compiled function for all models with the same configuration, dtype, device and type of products."""
     # By default inductor recomputes a product's input for each row of the matrix where that looks cheap. For a norm
     # before a matrix of 50,000 rows it is not.
     options: dict[str, Any] = {"realize_opcount_threshold": 5} if on_cpu else {}
@@ -93,7 +96,7 @@ def _compiled(on_cpu: bool, in_cpp: bool, _specialized_on: tuple[Hashable, ...])
         options["cpp.vec_isa_ok"] = True
     if in_cpp:
         options |= {"cpp_wrapper": True, "memory_planning": True}
-    return _or_plain(compile_step(read_tokens, options=options), read_tokens)
+    return _or_plain(compile_step(read_tokens, any_threads=on_cpu, options=options), read_tokens)
 
 
 def _or_plain(compiled: Step[Any], plain: Step[Any]) -> Step[Any]:

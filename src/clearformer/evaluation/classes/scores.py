@@ -84,8 +84,9 @@ def class_logprobs(
     assert model.config.n_classes is not None
     device = model.embed.weight.device
     logprobs = np.zeros((n_texts, model.config.n_classes), np.float32)
-    with evaluating(model), torch.inference_mode(), autocast(device, dtype):
+    with evaluating(model) as threads, torch.inference_mode(), autocast(device, dtype):
         for places, tokens, padding in parts:
+            threads.adapt()
             scores = model(torch.from_numpy(tokens).to(device), torch.from_numpy(padding).to(device))
             logprobs[places] = scores.float().log_softmax(-1).cpu().numpy()
     return logprobs
