@@ -1,27 +1,33 @@
-"""How fast training goes on while other programs use the machine: with threads by load, and as it was before.
+"""How fast work goes on while other programs use the machine: with threads by load, and with as many as ever.
 
-    python benchmarks/busy.py [--preset quick] [--seconds 8] [--rounds 5] [--busy 0,1,2] [--json FILE]
+    python benchmarks/busy.py [--of train] [--preset quick] [--seconds 8] [--rounds 5] [--busy 0,1,2] [--json FILE]
 
 CLEARFORMER_DATA names a folder with `shakespeare/input.txt`. OMP_NUM_THREADS, if set, is the most threads. Every side
-is a process of its own with the preset's compiled step; one trains while the others wait:
+is a process of its own; one works while the others wait:
 
     by load        `ThreadsByLoad`, and the step compiled for any number of threads
     fixed          one number of threads throughout, and the step compiled for it
-    deterministic  the same with deterministic kernels
+    deterministic  the same with deterministic kernels (training alone)
 
-Beside it so many processes as `--busy` says count without end. In each round every side trains for so many seconds
-beside each number of them, in an order drawn anew. Prints the median of steps a second, and the median of its ratio to
+The work is one of these, and what is counted is how often a second it is done: a compiled step of training (`train`),
+the held-out loss of 16,384 characters (`evaluate`), or a text of 64 tokens (`generate`), both by the untrained model.
+
+Beside it so many processes as `--busy` says count without end. In each round every side works for so many seconds
+beside each number of them, in an order drawn anew. Prints the median of the rate, and the median of its ratio to
 the side `fixed` beside nothing of the same round, as one JSON object.
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -31,13 +37,31 @@ BUSY = "while True: pass"
 SETTLE_SECONDS = 2.5  # beside a new load, before steps are counted: two looks at the cores
 
 
-def work(side: str, preset: str) -> None:
-    """Train for as many seconds as each line of standard input says, and say how many steps a second it were."""
-    from dataclasses import replace
+def work(side: str, of: str, preset: str) -> None:
+    """Work for as many seconds as each line of standard input says, and say how often a second it was done."""
+    from clearformer.threads import FixedThreads, ThreadsByLoad
 
+    prepare = {"train": training_steps, "evaluate": evaluations, "generate": texts}[of]
+    with ThreadsByLoad() if side == "by load" else FixedThreads() as threads, ExitStack() as stack:
+        do = prepare(side, preset, stack)
+        print("ready", flush=True)
+        for line in sys.stdin:
+            seconds, begin, n = float(line), time.perf_counter(), 0
+            end = begin + SETTLE_SECONDS + seconds
+            counted = 0.0
+            while (now := time.perf_counter()) < end:
+                threads.adapt()
+                do()
+                if now - begin > SETTLE_SECONDS:
+                    n += 1
+                    counted += time.perf_counter() - now
+            print(n / counted if n else 0.0, flush=True)
+
+
+def training_steps(side: str, preset: str, stack: ExitStack) -> Callable[[], object]:
+    """Return a compiled step of training."""
     import torch
 
-    import clearformer as cf
     from clearformer.device import deterministic_kernels
     from clearformer.training import step
     from clearformer.training.processes.distributed import Processes
@@ -45,44 +69,66 @@ def work(side: str, preset: str) -> None:
     from clearformer.training.setup import open_task
     from clearformer.training.store.checkpoint import Progress
     from clearformer.training.store.state import TrainState
-    from clearformer.training.threads import ThreadsByLoad
 
+    if side == "deterministic":
+        stack.enter_context(deterministic_kernels(torch.device("cpu")))
     cpu = torch.device("cpu")
     processes = Processes.join(cpu)
-    text = Path(os.environ["CLEARFORMER_DATA"]) / "shakespeare" / "input.txt"
-    config = cf.preset(preset, data={"path": str(text)}, train={"device": "cpu", "compile": True})
-    task, config = open_task(config, cpu, processes, None, lambda *_: None)
+    task, config = open_task(configured(preset), cpu, processes, None, lambda *_: None)
     if side != "by load":
         whole = step.compile_step
         step.compile_step = lambda function, *, dynamic, **_: whole(function, dynamic=dynamic)
     taken = step.TrainStep(config, task, TrainState.build(config, cpu), cpu, processes)
-    progress = Progress()
-    with ExitStack() as stack:
-        if side == "deterministic":
-            stack.enter_context(deterministic_kernels(cpu))
-        threads = stack.enter_context(ThreadsByLoad(Reporter(), may_change=side == "by load"))
-        taken.prepare(Reporter(), compiled=True)
-        print("ready", flush=True)
-        for line in sys.stdin:
-            seconds, begin, n = float(line), time.perf_counter(), 0
-            end = begin + SETTLE_SECONDS + seconds
-            counted = 0.0
-            while (now := time.perf_counter()) < end:
-                threads.adapt(progress.step)
-                taken.take(progress)
-                progress = replace(progress, step=progress.step + 1)
-                if now - begin > SETTLE_SECONDS:
-                    n += 1
-                    counted += time.perf_counter() - now
-            print(n / counted if n else 0.0, flush=True)
+    taken.prepare(Reporter(), compiled=True)
+    steps = (Progress(step=n) for n in itertools.count())
+    return lambda: taken.take(next(steps))
+
+
+def evaluations(_side: str, preset: str, stack: ExitStack) -> Callable[[], object]:
+    """Return an evaluation of an untrained model."""
+    import clearformer as cf
+
+    run = untrained(preset)
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    file = Path(folder, "text.txt")
+    file.write_text(data_file().read_text(encoding="utf-8")[:16_384], encoding="utf-8")
+    return lambda: cf.evaluate(run, file)
+
+
+def texts(_side: str, preset: str, _stack: ExitStack) -> Callable[[], object]:
+    """Return the writing of a text by an untrained model."""
+    import clearformer as cf
+
+    run = untrained(preset)
+    return lambda: cf.generate(run, "KING", max_new_tokens=64, seed=1)
+
+
+def untrained(preset: str) -> Any:
+    """Return a run of the preset's model with its first weights."""
+    import clearformer as cf
+
+    tokenizer = cf.tokenize(data_file().read_text(encoding="utf-8"), "char").tokenizer
+    return cf.Run(cf.build(configured(preset).model.replace(vocab_size=tokenizer.vocab_size)), tokenizer)
+
+
+def configured(preset: str) -> Any:
+    """Return the preset's configuration on the text, compiled."""
+    import clearformer as cf
+
+    return cf.preset(preset, data={"path": str(data_file())}, train={"device": "cpu", "compile": True})
+
+
+def data_file() -> Path:
+    """Return the text's file."""
+    return Path(os.environ["CLEARFORMER_DATA"]) / "shakespeare" / "input.txt"
 
 
 class Worker:
     """A side's process."""
 
-    def __init__(self, side: str, preset: str) -> None:
+    def __init__(self, side: str, of: str, preset: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", side, "--preset", preset],
+            [sys.executable, __file__, "--worker", side, "--of", of, "--preset", preset],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -97,8 +143,8 @@ class Worker:
             raise SystemExit("a side has ended by itself")
         return line
 
-    def steps_a_second(self, seconds: float) -> float:
-        """Let it train for a while."""
+    def times_a_second(self, seconds: float) -> float:
+        """Let it work for a while."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.flush()
@@ -106,10 +152,10 @@ class Worker:
 
 
 def beside(n_busy: int, worker: Worker, seconds: float) -> float:
-    """Steps a second beside so many busy processes."""
+    """How often a second it is done beside so many busy processes."""
     others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(n_busy)]
     try:
-        return worker.steps_a_second(seconds)
+        return worker.times_a_second(seconds)
     finally:
         for other in others:
             other.kill()
@@ -118,17 +164,17 @@ def beside(n_busy: int, worker: Worker, seconds: float) -> float:
 
 def table(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Medians over the rounds."""
-    alone = [each["steps"]["fixed"]["0"] for each in rounds]
+    alone = [each["rates"]["fixed"]["0"] for each in rounds]
     rows = []
-    for side, by_busy in rounds[0]["steps"].items():
+    for side, by_busy in rounds[0]["rates"].items():
         for n_busy in by_busy:
-            speeds = [each["steps"][side][n_busy] for each in rounds]
+            speeds = [each["rates"][side][n_busy] for each in rounds]
             ratios = [speed / fixed for speed, fixed in zip(speeds, alone, strict=True)]
             rows.append(
                 {
                     "side": side,
                     "busy_processes": int(n_busy),
-                    "steps_a_second": round(statistics.median(speeds), 3),
+                    "times_a_second": round(statistics.median(speeds), 3),
                     "of_fixed_alone": round(statistics.median(ratios), 3),
                     "least": round(min(ratios), 3),
                     "most": round(max(ratios), 3),
@@ -140,6 +186,7 @@ def table(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--of", choices=("train", "evaluate", "generate"), default="train")
     parser.add_argument("--preset", default="quick")
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--rounds", type=int, default=5)
@@ -148,23 +195,25 @@ def main() -> None:
     parser.add_argument("--worker", choices=SIDES, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
-        work(given.worker, given.preset)
+        work(given.worker, given.of, given.preset)
         return
     busy = sorted({0, *map(int, given.busy.split(","))})
-    workers = {side: Worker(side, given.preset) for side in SIDES}
+    sides = SIDES if given.of == "train" else SIDES[:2]
+    workers = {side: Worker(side, given.of, given.preset) for side in sides}
     draws, rounds = random.Random(1), []
     for _ in range(given.rounds):
-        order = [(side, n) for side in SIDES for n in busy]
+        order = [(side, n) for side in sides for n in busy]
         draws.shuffle(order)
-        steps: dict[str, dict[str, float]] = {side: dict.fromkeys(map(str, busy), 0.0) for side in SIDES}
+        rates: dict[str, dict[str, float]] = {side: dict.fromkeys(map(str, busy), 0.0) for side in sides}
         for side, n in order:
-            steps[side][str(n)] = round(beside(n, workers[side], given.seconds), 3)
-        rounds.append({"steps": steps})
-        print(json.dumps(steps), file=sys.stderr, flush=True)
+            rates[side][str(n)] = round(beside(n, workers[side], given.seconds), 3)
+        rounds.append({"rates": rates})
+        print(json.dumps(rates), file=sys.stderr, flush=True)
     for worker in workers.values():
         worker.process.kill()
     found = {
         "cores": os.cpu_count(),
+        "of": given.of,
         "preset": given.preset,
         "seconds": given.seconds,
         "table": table(rounds),

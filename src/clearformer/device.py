@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from clearformer.errors import ConfigError, DeviceError, did_you_mean, shown
+from clearformer.threads import ThreadsByLoad
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +149,8 @@ def lacks_bfloat16(device: torch.device) -> bool:
 def gain_of_products(device: torch.device, size: int, repeats: int) -> Gain:
     """Time products of [size size] matrices in both types, alternately."""
     products = [torch.rand(size, size, device=device).to(dtype) for dtype in (torch.float32, torch.bfloat16)]
-    times = [[_product_seconds(a) for a in products] for _ in range(repeats + WARM_UP)][WARM_UP:]
+    with ThreadsByLoad():
+        times = [[_product_seconds(a) for a in products] for _ in range(repeats + WARM_UP)][WARM_UP:]
     of_float32, of_bfloat16 = zip(*times, strict=True)
     medians = statistics.median(of_float32), statistics.median(of_bfloat16)
     least = min(of_float32), min(of_bfloat16)

@@ -14,6 +14,7 @@ import torch
 
 from clearformer.cost.rates import measured_rate, peak_rate
 from clearformer.device import synchronize
+from clearformer.threads import FixedThreads
 
 COPIED_BYTES = 2**28  # far more than a processor's caches hold
 COPIED_ON_A_GPU = 2**32  # so much that starting the kernel takes a negligible part of the time
@@ -43,13 +44,14 @@ def measure_limits(device: torch.device) -> Limits:
     n_bytes = copied_bytes(device)
     large = torch.rand(n_bytes // 4, device=device)
     other = torch.empty_like(large)
-    return Limits(
-        measured_rate("float32", device).flops_per_second,
-        measured_rate("bfloat16", device).flops_per_second,
-        2 * n_bytes / _median_seconds(lambda: other.copy_(large), device),
-        n_bytes / _median_seconds(lambda: large.sum(), device),
-        peak_rate(device, "bfloat16"),
-    )
+    with FixedThreads():
+        return Limits(
+            measured_rate("float32", device).flops_per_second,
+            measured_rate("bfloat16", device).flops_per_second,
+            2 * n_bytes / _median_seconds(lambda: other.copy_(large), device),
+            n_bytes / _median_seconds(lambda: large.sum(), device),
+            peak_rate(device, "bfloat16"),
+        )
 
 
 def copied_bytes(device: torch.device) -> int:

@@ -9,6 +9,7 @@ import torch
 
 from clearformer.device import STEADY_SPREAD, synchronize
 from clearformer.errors import ConfigError
+from clearformer.threads import ThreadsByLoad
 
 
 @dataclass(frozen=True)
@@ -106,18 +107,20 @@ def measured_rate(
 ) -> Rate:
     """Measure the rate of products of large matrices on this machine, by the median time or another quantile.
 
-    It takes about `seconds`, by default `MEASURED_FOR`. The numbers are random, because a GPU multiplies zeros faster.
+    It takes about `seconds`, by default `MEASURED_FOR`, with as many threads as cores are free. The numbers are random,
+    because a GPU multiplies zeros faster.
     """
     size = 8192 if device.type == "cuda" else 1024
     a, b = (torch.randn(size, size, device=device).to(getattr(torch, dtype)) for _ in range(2))
-    torch.mm(a, b)  # the first product also loads and chooses the kernel
-    synchronize(device)
-    times, end = [], time.perf_counter() + (MEASURED_FOR if seconds is None else seconds)
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        torch.mm(a, b)
+    with ThreadsByLoad():
+        torch.mm(a, b)  # the first product also loads and chooses the kernel
         synchronize(device)
-        times.append(time.perf_counter() - start)
+        times, end = [], time.perf_counter() + (MEASURED_FOR if seconds is None else seconds)
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            torch.mm(a, b)
+            synchronize(device)
+            times.append(time.perf_counter() - start)
     rate = 2 * size**3 / _quantile(times, quantile)
     spread = _quantile(times, 0.5) / _quantile(times, 0.1)
     return Rate(f"this machine's {device.type}", dtype, rate, "measured", MEASURED_UTILISATION, spread)
