@@ -6,7 +6,7 @@ pools of some batches, each pool is sorted by length and cut into batches, and t
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -47,8 +47,7 @@ class LabelledBatches:
         max_length: T, the most tokens in a row, [CLS] and [SEP] included.
         seed: 0 or more, below 2^64.
         pad_id: the token that pads rows to the batch's longest.
-        too_long: what to do with longer texts: refuse them, or truncate them to their first tokens and [SEP]; the
-            number of truncated texts is logged once.
+        too_long: what to do with longer texts: refuse them, or truncate them to their first tokens and [SEP].
 
     Raises:
         DataError: a text is too long and may not be truncated.
@@ -67,11 +66,6 @@ class LabelledBatches:
         self.batch_size = batch_size
         self.max_length = max_length
         self.lengths = fitted_lengths(split, max_length, too_long)
-        if n_cut := n_too_long(split, max_length):
-            logger.warning(
-                "%s of %s texts in the %s split are longer than the model's %s tokens and are truncated",
-                *(f"{n_cut:,}", f"{len(split):,}", split.name, f"{max_length:,}"),
-            )
         self._pad_id = pad_id
         self._seed = seed
         # An epoch's order is kept, because the next step usually needs it again; the cache only saves time.
@@ -134,9 +128,21 @@ def in_length_order(
         yield indices, batch_of(split, indices, length, pad_id)
 
 
-def n_too_long(split: LabelledSplit, max_length: int) -> int:
-    """Count the texts with more tokens than a model with `max_length` positions reads."""
-    return int((split.lengths > max_length).sum())
+def check_lengths(
+    splits: Iterable[LabelledSplit], max_length: int, too_long: TooLong, is_trained: bool = False
+) -> None:
+    """Check that the texts fit a model, and log how many of each split are truncated.
+
+    Raises:
+        DataError: a text is too long and may not be truncated; see `fitted_lengths`.
+    """
+    for split in splits:
+        n_truncated = int((fitted_lengths(split, max_length, too_long, is_trained) < split.lengths).sum())
+        if n_truncated:
+            logger.warning(
+                "%s of %s texts in the %s split are longer than the model's %s tokens and are truncated",
+                *(f"{n_truncated:,}", f"{len(split):,}", split.name, f"{max_length:,}"),
+            )
 
 
 def fitted_lengths(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clearformer.data import LabelledData
 from clearformer.data.holding_out import also_in
-from clearformer.data.labelled.batches import LabelledBatches, TooLong, batch_of, fitted_lengths
+from clearformer.data.labelled.batches import LabelledBatches, TooLong, batch_of, check_lengths
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit, prepare_labelled
 from clearformer.data.locating.places import Example
 from clearformer.data.masking import hide_tokens, plain_tokens
@@ -64,8 +64,7 @@ class ClassificationTask(Task):
         assert isinstance(config.data, LabelledData)
         assert self.tokenizer.pad_id is not None
         self.too_long: TooLong = config.data.too_long
-        for split in dataset.splits.values():  # so that a text that is too long is reported now
-            fitted_lengths(split, config.model.max_seq_len, self.too_long)
+        check_lengths(dataset.splits.values(), config.model.max_seq_len, self.too_long)
         self._is_plain = plain_tokens(self.tokenizer)
         self.batches = LabelledBatches(
             dataset.splits["train"],
@@ -171,11 +170,13 @@ class ClassificationTask(Task):
         texts = data.prepared.splits[data.split]
         left_out = seen_in_training(data, texts) if options.unseen else np.zeros(len(texts), bool)
         texts = labelled_at(texts, np.flatnonzero(~left_out))
+        too_long = data.config.data.too_long
+        check_lengths([texts], trained.model.config.max_seq_len, too_long, is_trained=True)
         scores = evaluate_classes(
             trained.model,
             replace(data.prepared, splits={data.split: texts}),
             data.split,
-            too_long=data.config.data.too_long,
+            too_long=too_long,
             dtype=options.dtype,
         ).report
         baseline = baseline_on(data, texts)

@@ -11,7 +11,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from clearformer.data import Dataset, LabelledData, TextData, prepare
-from clearformer.data.labelled.batches import LabelledBatches, fitted_lengths, in_length_order
+from clearformer.data.labelled.batches import LabelledBatches, check_lengths, in_length_order
 from clearformer.data.labelled.preparing import LabelledDataset, prepare_labelled
 from clearformer.data.locating.places import Example
 from clearformer.data.locating.windows import find_windows
@@ -124,8 +124,7 @@ class MaskedTask(Task):
             assert isinstance(config.data, LabelledData)
             assert self.tokenizer.pad_id is not None
             texts, too_long = self.dataset.splits["train"], config.data.too_long
-            for split in self.dataset.splits.values():  # so that a text that is too long is reported now
-                fitted_lengths(split, length, too_long)
+            check_lengths(self.dataset.splits.values(), length, too_long)
             return LabelledBatches(texts, batch_size, length, config.seed, self.tokenizer.pad_id, too_long)
         assert isinstance(config.data, TextData)
         text = self.dataset.splits["train"]
@@ -209,6 +208,10 @@ class MaskedTask(Task):
         cls, trained: TrainedModel, data: EvaluationData, options: EvaluationOptions
     ) -> EvaluationReport:
         """Measure how well an encoder fills in masked tokens."""
+        if isinstance(data.prepared, LabelledDataset):
+            assert isinstance(data.config.data, LabelledData)
+            texts, length = data.prepared.splits[data.split], trained.model.config.max_seq_len
+            check_lengths([texts], length, data.config.data.too_long, is_trained=True)
         batches = masked_in_order(data.config, data.prepared, data.split)
         result = evaluate_masked(trained.model, batches, dtype=options.dtype)
         if result is None:

@@ -3,9 +3,9 @@ import pytest
 
 from clearformer.data.labelled.batches import (
     LabelledBatches,
+    check_lengths,
     fitted_lengths,
     in_length_order,
-    n_too_long,
     padded,
     padded_length,
 )
@@ -116,9 +116,7 @@ def test_a_text_that_is_too_long_is_named() -> None:
         next(in_length_order(split, 2, 14, PAD))
 
 
-def test_a_text_that_is_cut_keeps_its_end_and_how_many_are_is_said_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_text_that_is_cut_keeps_its_end() -> None:
     split = split_of([5, 12, 7, 15])
     batches = LabelledBatches(split, 4, 10, 0, PAD, "truncate")
     tokens, padding, _ = batches.batch(0)
@@ -126,11 +124,18 @@ def test_a_text_that_is_cut_keeps_its_end_and_how_many_are_is_said_once(
     row = tokens[batches.indices(0) == 3][0]
     assert row.tolist() == [CLS, *[3] * 8, SEP]
     assert padding.sum() == 5 + 10 + 7 + 10
+
+
+def test_how_many_texts_of_each_split_are_cut_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    split = split_of([5, 12, 7, 15])
+    check_lengths([split], 15, "refuse")
+    assert not caplog.records
+    check_lengths([split, split_of([3]), split], 10, "truncate")
     assert [record.message for record in caplog.records] == [
         "2 of 4 texts in the train split are longer than the model's 10 tokens and are truncated"
-    ]
-    assert n_too_long(split, 10) == 2
-    assert n_too_long(split, 15) == 0
+    ] * 2
+    with pytest.raises(DataError, match=r"the model reads 10 \(1 more too long\): shorten it"):
+        check_lengths([split], 10, "refuse", is_trained=True)
 
 
 def test_a_whole_split_in_order_of_length() -> None:
