@@ -214,6 +214,7 @@ class Training:
     def start(self, preset: str | None = None) -> None:
         """Set the first weights of a new run and make its folder; `preset` is recorded there."""
         self.set_first_weights()
+        self.report_warmup()
         if self.processes.is_main:
             self.folder.create(self.config, self.task.tokenizer, self.task.data_sha256, preset)
 
@@ -242,6 +243,15 @@ class Training:
         if self.settings.pretrained is not None:
             load_pretrained(self.model, Path(self.settings.pretrained), self.log.reporter)
             self.state.restart_average()
+
+    def report_warmup(self) -> None:
+        """Report a warm-up that the run ends in, as when a preset's number of steps is cut down."""
+        warmup, last = self.settings.warmup_steps, self.settings.max_steps
+        if last is not None and warmup >= last > 1:
+            self.log.reporter.say(
+                f"the learning rate never reaches train.lr: train.max_steps={last} is within "
+                f"train.warmup_steps={warmup}"
+            )
 
     def run(self, interrupts: Interrupts, check_hold: Callable[[], None] | None = None) -> None:
         """Take steps until the run ends, with logs, evaluations, samples and checkpoints where they are due.

@@ -339,6 +339,16 @@ def test_the_number_of_threads_stays_where_runs_are_to_be_the_same_to_the_bit(
     assert set(ThreadCounts.read(run_folder("a").threads_file)) == set(found)
 
 
+@pytest.mark.parametrize(("warmup", "is_told"), [(3, False), (4, True), (9, True)])
+def test_a_warmup_that_the_run_ends_in_is_told(trained: Trained, warmup: int, is_told: bool) -> None:
+    reporter = At()
+    trained("a", "train.max_steps=4", f"train.warmup_steps={warmup}", reporter=reporter)
+    told = (
+        f"the learning rate never reaches train.lr: train.max_steps=4 is within train.warmup_steps={warmup}"
+    )
+    assert (told in reporter.said) == is_told
+
+
 # --- where a run ends -------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ class Gradient(NamedTuple):
     gradient: Float[Tensor, "..."]
 
 
+@torch.inference_mode(False)
 def gradients_at(
     model: Transformer,
     arguments: tuple[Tensor, ...],

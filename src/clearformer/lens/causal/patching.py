@@ -155,6 +155,7 @@ class PatchEffects(Shown):
         return Effect(Site(site.name, site.head, position), value, value if self.is_estimate else None)
 
 
+@torch.inference_mode(False)
 def patch_every(
     subject: Subject,
     text: Text | Inputs,

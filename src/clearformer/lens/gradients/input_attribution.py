@@ -97,6 +97,7 @@ class InputAttribution(Shown):
         return list(zip(names, [*self.source_values.tolist(), *self.values.tolist()], strict=True))
 
 
+@torch.inference_mode(False)
 def gradient_x_input(
     subject: Subject,
     text: Text | Inputs,
@@ -127,6 +128,7 @@ def gradient_x_input(
     return _result("gradient x input", inputs, metric, values, _measure(inputs, metric))
 
 
+@torch.inference_mode(False)
 def integrated_gradients(
     subject: Subject,
     text: Text | Inputs,

@@ -113,6 +113,7 @@ class LossChanges(Shown):
         axes.set_xlabel("change of the loss, nats")
 
 
+@torch.inference_mode(False)
 def loss_changes(
     before: Subject,
     after: Subject,
@@ -156,6 +157,7 @@ def loss_changes(
     return LossChanges(first, last, parts, total, last - first - total, pieces)
 
 
+@torch.inference_mode(False)
 def loss_changes_since(
     run: Run,
     text: Text,

@@ -203,6 +203,7 @@ def _use(term: Term) -> str:
     return f"{term.use}, source" if term.of_source else term.use
 
 
+@torch.inference_mode(False)
 def weight_gradients(
     subject: Subject,
     text: Text | Inputs,

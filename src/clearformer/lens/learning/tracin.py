@@ -148,6 +148,7 @@ def when(seen: Sequence[Seen]) -> str:
     return ", ".join(steps[:3]) + (f" and {len(steps) - 3:,} more" if len(steps) > 3 else "")
 
 
+@torch.inference_mode(False)
 def tracin(
     run: Run,
     text: Text | Inputs,

@@ -91,6 +91,7 @@ class Sources(SplitLogit):
         axes.set_title(f"{self.caption()}\nlogit {self.logit:+.3f}", fontsize=10)
 
 
+@torch.inference_mode(False)
 def sources(
     subject: Subject,
     text: Text,

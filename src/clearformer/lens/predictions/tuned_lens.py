@@ -103,6 +103,7 @@ class TunedLens(Shown):
         axes.set_title(self.caption(), fontsize=9)
 
 
+@torch.inference_mode(False)
 def tune(
     run: Run,
     text: Text | Sequence[str],

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from clearformer import lens
 from clearformer.errors import UserError
@@ -291,3 +292,26 @@ def test_results_show_themselves(model: Any, tmp_path: Path) -> None:
         assert found.caption()
         assert found.figure(tmp_path / f"{i}.svg").stat().st_size > 0
         assert len(repr(found)) < 400
+
+
+OF_GRADIENTS = {
+    "gradient_x_input": lambda model: lens.gradient_x_input(model, TEXT).values,
+    "integrated_gradients": lambda model: lens.integrated_gradients(model, TEXT, steps=3).values,
+    "sources": lambda model: [part.value for part in lens.sources(model, TEXT, target=3).parts],
+    "loss_changes": lambda model: [
+        part.value for part in lens.loss_changes(model, made(init=Gaussian(zero_outputs=True)), TEXT).parts
+    ],
+    "weight_gradients": lambda model: (
+        lens.weight_gradients(model, TEXT, "embed.weight")["embed.weight"].matrix
+    ),
+    "patch_every": lambda model: lens.patch_every(model, TEXT, TEXT[::-1], estimate=True, confirm=2).effects,
+}
+
+
+@pytest.mark.parametrize("of_gradients", OF_GRADIENTS.values(), ids=OF_GRADIENTS)
+def test_gradients_are_had_where_a_caller_does_without_them(model: Any, of_gradients: Any) -> None:
+    found = of_gradients(model)
+    with torch.inference_mode():
+        assert_close(of_gradients(model), found, rtol=0, atol=0)
+    with torch.no_grad():
+        assert_close(of_gradients(model), found, rtol=0, atol=0)
