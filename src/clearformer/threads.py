@@ -6,6 +6,7 @@ that core, at every product, and everything takes several times as long as with 
 
 import threading
 from collections.abc import Callable
+from functools import cache
 from types import TracebackType
 
 import numpy as np
@@ -22,6 +23,12 @@ _set_here = (
 )  # its `number`: what a block has set in this thread, whose number is its own in OpenMP
 
 
+@cache
+def most_threads() -> int:
+    """Return the number of cores, cached because it is slow to find; torch itself ignores a container's quota."""
+    return n_cores()
+
+
 class Threads:
     """A `with` block that may change the number of torch's threads.
 
@@ -32,7 +39,7 @@ class Threads:
     """
 
     def __init__(self) -> None:
-        self.most = min(torch.get_num_threads(), n_cores())
+        self.most = torch.get_num_threads()
 
     def __enter__(self) -> "Threads":
         global _open, _given
@@ -41,7 +48,7 @@ class Threads:
             if not _open or number != getattr(_set_here, "number", number):  # else a block may have set it
                 _given = number
             _open += 1
-        self.most = min(_given, n_cores())
+        self.most = min(_given, most_threads())
         self.set(self.most)
         return self
 

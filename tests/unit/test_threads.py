@@ -16,7 +16,7 @@ Load = Callable[[float], None]
 
 @pytest.fixture(autouse=True)
 def _four_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(threads, "n_cores", lambda: 4)
+    monkeypatch.setattr(threads, "most_threads", lambda: 4)
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     yield
@@ -102,7 +102,7 @@ def test_no_block_changes_their_number_where_it_is_fixed(load: Load, inside: typ
 def test_there_are_never_more_than_the_cores_that_may_be_used(
     load: Load, block: type[Threads], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "n_cores", lambda: 1)  # of four, by a quota
+    monkeypatch.setattr(threads, "most_threads", lambda: 1)  # of four, by a quota
     assert numbers(block(), load, [0, 0]) == [1, 1]
     assert torch.get_num_threads() == 4
 

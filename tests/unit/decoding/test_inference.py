@@ -103,7 +103,7 @@ def test_there_are_no_more_threads_than_cores(
 ) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)
-    monkeypatch.setattr(threads, "n_cores", lambda: cores)
+    monkeypatch.setattr(threads, "most_threads", lambda: cores)
     monkeypatch.setattr(threads.free_cores(), "number", lambda: 8)
 
     try:

@@ -318,7 +318,7 @@ def test_the_number_of_threads_stays_where_runs_are_to_be_the_same_to_the_bit(
     trained: Trained, run_folder: Folders, deterministic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In its steps and in its evaluations."""
-    monkeypatch.setattr(threads, "n_cores", lambda: 2)
+    monkeypatch.setattr(threads, "most_threads", lambda: 2)
     monkeypatch.setattr(threads.free_cores(), "number", lambda: 1)
     found: list[int] = []
     evaluate = NextTokenTask.evaluate
