@@ -16,11 +16,10 @@ from jaxtyping import Shaped
 from clearformer.cores import free_cores, n_cores
 
 _lock = threading.RLock()
-_open = _fixed = 0  # blocks of any kind, and blocks that fix the number
-_given = 0
-_set_here = (
-    threading.local()
-)  # its `number`: what a block has set in this thread, whose number is its own in OpenMP
+_open = _fixed = 0  # blocks of any kind, and those that fix the number
+_given = 0  # the number outside of all blocks
+_set_here = threading.local()
+"""Its `number` is what a block has set in this thread of Python: OpenMP keeps a number for each."""
 
 
 @cache
