@@ -149,12 +149,15 @@ def unregister(slot: Slot, name: str) -> None:
     """Remove a registered kind or text.
 
     Raises:
-        ConfigError: there is no such slot, or none of that name in it.
+        ConfigError: there is no such slot, none of that name in it, or it is one of the package's own.
     """
     _check_slot(slot, "text")
     known: Any = BUILT_IN if slot == "text" else slot_variants(_field(slot))
     if name not in known:
         raise ConfigError(f"there is no {slot} {shown(name)}; there are {', '.join(known)}")
+    registered = _OWN_TEXTS if slot == "text" else [kind for kind in known if not _is_packaged(known[kind])]
+    if name not in registered:
+        raise ConfigError(f"the {slot} {name!r} is one of the package's own and stays")
     if slot == "text":
         BUILT_IN.pop(name)
     else:
@@ -162,6 +165,10 @@ def unregister(slot: Slot, name: str) -> None:
         TASKS.pop(known[name], None)
         OWN_KINDS.pop(name, None)
         TOKENIZERS.pop(name, None)
+
+
+def _is_packaged(kind: type[Spec]) -> bool:
+    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _check_slot(slot: Any, *others: str) -> None:

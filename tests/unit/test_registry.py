@@ -286,6 +286,14 @@ def test_what_is_not_registered_cannot_be_removed() -> None:
             unregister(slot, "centred")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("slot", "name"), [("norm", "layernorm"), ("data", "text"), ("objective", "masked"), ("text", "pydoc")]
+)
+def test_the_package_s_own_parts_stay(slot: Any, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^the {slot} '{name}' is one of the package's own and stays$"):
+        unregister(slot, name)
+
+
 # --- where parts come from --------------------------------------------------------------------------------
 
 PARTS = """
