@@ -24,9 +24,12 @@ run = cf.Run(model, tokenizer)                    # a model from your own traini
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
+from clearformer.cores import free_cores as _free_cores
 from clearformer.late import say_where as _say_where
 
 __version__ = "0.1.0"
+
+_free_cores()  # counts the free cores from here on, while torch is imported
 
 __all__ = [
     "ClearformerError",
@@ -59,7 +62,7 @@ __all__ = [
 ]
 
 # The module of each public name that is not in `api`. All names are imported at first use, so that
-# `import clearformer` costs nothing.
+# `import clearformer` costs next to nothing.
 _ELSEWHERE = {
     "ClearformerError": "clearformer.errors",
     "Study": "clearformer.study.study",

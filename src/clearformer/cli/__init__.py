@@ -7,7 +7,6 @@ import sys
 from importlib import import_module
 
 from clearformer.cli.streams import ReaderGone, standard_streams
-from clearformer.cores import free_cores
 from clearformer.errors import UserError, did_you_mean, shortened
 
 COMMANDS = {
@@ -60,7 +59,6 @@ def main(arguments: list[str] | None = None) -> int:
     fault. 130 and 143: interrupted, with everything so far saved. An error is reported in one line; --debug prints the
     traceback before it.
     """
-    free_cores()  # the load is measured from here on
     call = Call(list(sys.argv[1:] if arguments is None else arguments))
     with standard_streams():
         try:
