@@ -34,7 +34,7 @@ from typing import Any
 
 SIDES = ("by load", "fixed", "deterministic")
 BUSY = "while True: pass"
-SETTLE_SECONDS = 2.5  # beside a new load, before steps are counted: two looks at the cores
+SETTLE_SECONDS = 3.5  # beside a new load, before work is counted: three looks at the cores
 
 
 def work(side: str, of: str, preset: str) -> None:

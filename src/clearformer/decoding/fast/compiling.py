@@ -94,6 +94,7 @@ def _compiled(on_cpu: bool, in_cpp: bool, _specialized_on: tuple[Hashable, ...])
     options["size_asserts"] = False  # else one for every weight at every token
     if on_cpu:  # skip the test programs that ask the C++ compiler for its instruction sets
         options["cpp.vec_isa_ok"] = True
+        options["cpp.dynamic_threads"] = False  # faster; the loops of so small a step are seldom shared out
     if in_cpp:
         options |= {"cpp_wrapper": True, "memory_planning": True}
     return _or_plain(compile_step(read_tokens, any_threads=on_cpu, options=options), read_tokens)

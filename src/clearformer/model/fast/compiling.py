@@ -26,11 +26,10 @@ def compile_step(
         dynamic: Whether shapes vary; None: the compiler finds out.
         any_threads: Whether the number of threads may change without compiling again. Changes of gradient mode or
             autocast then go unnoticed as well.
-        options: The compiler's.
+        options: The compiler's. With `cpp.dynamic_threads` false, the compiled loops themselves keep to the number of
+            threads at compilation, which is faster; products follow the changes.
     """
-    options, settings = dict(options or {}), {}
-    if any_threads:
-        options["cpp.dynamic_threads"] = True
+    options, settings = {"cpp.dynamic_threads": any_threads} | (options or {}), {}
     compiler: Any = torch.compile  # Any: its stubs lack the newest arguments
     if "isolate_recompiles" in inspect.signature(compiler).parameters:
         options["guard_filter_fn"] = kept_with_any_threads if any_threads else kept_guards

@@ -284,6 +284,11 @@ STUDIES = (
             Texts("200 characters", "samples"),
         ),
         refuted_if="A low temperature leaves more than one token likely, or a high one sharpens the distribution.",
+        meaning=(
+            "Four layers end at 1.252 nats in training, the lecture's 1.25, and at 1.636 on held-out text. At "
+            "temperature 0.2 the likeliest letter after the prompt, W, has 0.75, at 1.0 0.16; low temperatures "
+            "repeat common words, high ones misspell them."
+        ),
         seeds=1,
     ),
     Study(

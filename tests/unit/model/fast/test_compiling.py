@@ -21,6 +21,7 @@ def test_a_step_is_compiled_apart_from_others_and_without_a_look_at_its_modules(
 
     assert asked == {
         "size_asserts": False,
+        "cpp.dynamic_threads": False,
         "guard_filter_fn": kept_guards,
         "dynamic": True,
         "isolate_recompiles": True,
