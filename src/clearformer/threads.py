@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from types import TracebackType
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -34,19 +35,23 @@ class Threads:
     At its end torch has as many as outside of all such blocks, however blocks overlap (those of two streams, say).
 
     Attributes:
+        fixes: Whether the number stays the same in the blocks inside.
         most: The most threads to use: those of torch outside, but no more than cores that this process may use.
     """
+
+    fixes: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.most = torch.get_num_threads()
 
     def __enter__(self) -> "Threads":
-        global _open, _given
+        global _open, _fixed, _given
         with _lock:
             number = torch.get_num_threads()
             if not _open or number != getattr(_set_here, "number", number):  # else a block may have set it
                 _given = number
             _open += 1
+            _fixed += self.fixes
         self.most = min(_given, most_threads())
         self.set(self.most)
         return self
@@ -54,9 +59,10 @@ class Threads:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        global _open
+        global _open, _fixed
         with _lock:
             _open -= 1
+            _fixed -= self.fixes
         self.set(_given)
 
     def set(self, number: int) -> None:
@@ -72,20 +78,7 @@ class Threads:
 class FixedThreads(Threads):
     """As many threads as there may be, also in the blocks inside, whatever the load."""
 
-    def __enter__(self) -> "FixedThreads":
-        global _fixed
-        super().__enter__()
-        with _lock:
-            _fixed += 1
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        global _fixed
-        with _lock:
-            _fixed -= 1
-        super().__exit__(kind, error, trace)
+    fixes: ClassVar[bool] = True
 
 
 class ThreadsOfThen(Threads):
