@@ -63,8 +63,8 @@ def test_a_block_that_ends_where_garbage_is_collected_holds_up_nobody(ended_in: 
     ends: list[Callable[[], None]] = []
 
     class Collecting(nn.Sequential):
-        def modules(self, *arguments: Any) -> Iterator[nn.Module]:
-            return self.collected("modules", super().modules(*arguments))
+        def modules(self, *arguments: Any, **named: Any) -> Iterator[nn.Module]:
+            return self.collected("modules", super().modules(*arguments, **named))
 
         def eval(self) -> Self:
             return self.collected("eval", super().eval())
