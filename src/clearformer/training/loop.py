@@ -247,7 +247,7 @@ class Training:
     def report_warmup(self) -> None:
         """Report a warm-up that the run ends in, as when a preset's number of steps is cut down."""
         warmup, last = self.settings.warmup_steps, self.settings.max_steps
-        if last is not None and warmup >= last > 1:
+        if last is not None and warmup > last > 1:
             self.log.reporter.say(
                 f"the learning rate never reaches train.lr: train.max_steps={last} is within "
                 f"train.warmup_steps={warmup}"

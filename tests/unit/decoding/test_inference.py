@@ -4,13 +4,20 @@ from collections.abc import Callable, Generator, Iterator
 from threading import Event, Thread
 from typing import Any, Self
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from clearformer import threads
-from clearformer.decoding import evaluating
+from clearformer.data.masking import MaskedBatch
+from clearformer.decoding import Sampling, evaluating, generate_tokens, random_stream
+from clearformer.decoding.beam import BeamSearch, beam_search
 from clearformer.device import autocast
+from clearformer.evaluation.masked import evaluate_masked
+from clearformer.model import ModelConfig, build
+from clearformer.model.attention import MultiHead
+from clearformer.threads import ThreadsByLoad
 
 
 def test_every_module_is_in_evaluation_mode_inside_and_as_it_was_afterwards() -> None:
@@ -112,6 +119,27 @@ def test_there_are_no_more_threads_than_cores(
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+def test_their_number_follows_the_load_from_token_to_token_and_from_batch_to_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = build(
+        ModelConfig(vocab_size=5, d_model=4, n_layers=1, max_seq_len=8, attention=MultiHead(n_heads=1))
+    )
+    adapted: list[int] = []
+    monkeypatch.setattr(ThreadsByLoad, "adapt", lambda self, step=0: adapted.append(step))
+
+    list(generate_tokens(model, [[1, 2]], 6, Sampling(), [random_stream(1, 0)]))
+    assert len(adapted) == 1 + 6  # at the beginning of the block, and before each token
+    adapted.clear()
+    beam_search(model, [[1, 2]], 6, BeamSearch(beams=2))
+    assert len(adapted) == 1 + 6
+    adapted.clear()
+    ones = np.ones((2, 4), np.int64)
+    batch = MaskedBatch(ones, ones > 0, ones)
+    evaluate_masked(build(model.config.replace(family="encoder")), [batch] * 3)
+    assert len(adapted) == 1 + 3
 
 
 def test_an_error_inside_does_not_leave_it_there() -> None:
