@@ -1,5 +1,6 @@
 """Scores of translations: BLEU and chrF by sacrebleu, with the signatures that say how they were computed."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,6 +9,10 @@ from typing import Any
 from clearformer.decoding import Translation, translate
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, needs_extra
+
+HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
+KANA = re.compile(r"[\u3040-\u30ff]")
+OTHERS_WITHOUT_SPACES = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # Thai, Lao, Burmese, Khmer
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class TranslationScores:
         bleu_lowercase: BLEU of the lower-cased text, as in most figures for Multi30k.
         chrf: F2 of character n-grams (Popović 2015).
         length_ratio: Words of the translations over words of the references.
+        tokenize: The tokeniser that found the words.
     """
 
     hypotheses: list[str]
@@ -50,6 +56,7 @@ class TranslationScores:
     bleu_lowercase: Metric
     chrf: Metric
     length_ratio: float
+    tokenize: str
 
     @property
     def exact_match(self) -> float:
@@ -60,7 +67,8 @@ class TranslationScores:
     @cached_property
     def sentences(self) -> list[SentenceScores]:
         """The scores of each translation by itself."""
-        bleu_of, chrf_of = sacrebleu_metrics().BLEU(effective_order=True), sacrebleu_metrics().CHRF()
+        bleu_of = sacrebleu_metrics().BLEU(effective_order=True, tokenize=self.tokenize)
+        chrf_of = sacrebleu_metrics().CHRF()
         return [
             SentenceScores(
                 bleu_of.sentence_score(hypothesis, [reference]).score,
@@ -127,7 +135,7 @@ def evaluate_translation(
 
 
 def score_translations(
-    hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a"
+    hypotheses: Sequence[str], references: Sequence[str], tokenize: str | None = None
 ) -> TranslationScores:
     """Score translations against one reference each.
 
@@ -135,12 +143,13 @@ def score_translations(
         hypotheses: The translations.
         references: Their references.
         tokenize: How BLEU finds words: one of sacrebleu's tokenisers, or `none` for texts whose words are already
-            separated by spaces.
+            separated by spaces. By default the one that fits the script of the references (`fitting_tokenizer`).
 
     Raises:
         UserError: there is nothing to compare, or sacrebleu has no such tokeniser.
     """
     check_equal_lengths(len(hypotheses), len(references), "translations")
+    tokenize = tokenize or fitting_tokenizer(references)
     plain, lengths = bleu(hypotheses, references, tokenize=tokenize)
     lowercase, _ = bleu(hypotheses, references, lowercase=True, tokenize=tokenize)
     return TranslationScores(
@@ -150,7 +159,21 @@ def score_translations(
         lowercase,
         chrf(hypotheses, references),
         lengths[0] / lengths[1] if lengths[1] else 0.0,
+        tokenize,
     )
+
+
+def fitting_tokenizer(references: Sequence[str]) -> str:
+    """Choose sacrebleu's tokeniser by script: `13a` finds words by spaces, which some languages do not write.
+
+    Chinese takes `zh`, which separates its characters, as WMT does; Japanese, Thai, Lao, Burmese and Khmer take `char`,
+    for which nothing else need be installed. The script of more than half of all letters decides.
+    """
+    text = "".join(references)
+    han, kana, others = (len(script.findall(text)) for script in (HAN, KANA, OTHERS_WITHOUT_SPACES))
+    if 2 * (han + kana + others) <= sum(map(str.isalpha, text)):
+        return "13a"
+    return "zh" if han > others and 10 * kana < han else "char"  # a Chinese text may quote a Japanese name
 
 
 def bleu(

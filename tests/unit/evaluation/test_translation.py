@@ -66,6 +66,47 @@ def test_words_may_be_set_apart_already() -> None:
     assert "tok:none" in tokenized.signature
 
 
+def test_sentences_find_words_as_the_whole_does() -> None:
+    sentence = score_translations(["a b c d."], ["a b c d ."], tokenize="none").sentences[0]
+
+    assert (
+        sentence.bleu
+        == BLEU(effective_order=True, tokenize="none").sentence_score("a b c d.", ["a b c d ."]).score
+    )
+    assert sentence.bleu < 99
+
+
+@pytest.mark.parametrize(
+    ("reference", "tokenize"),
+    [
+        ("Ein Hund beißt einen Mann.", "13a"),
+        ("Собака кусает человека 😀", "13a"),
+        ("개가 사람을 문다.", "13a"),
+        ("狗咬了那个人。", "zh"),
+        ("狗咬了 Tom 和 Ann 一口, 然后跑了。", "zh"),
+        (
+            "《となりのトトロ》是日本导演宫崎骏执导的动画电影。" + 4 * "讲述了两个女孩搬到乡下之后的故事。",
+            "zh",
+        ),
+        ("The word for dog is 狗.", "13a"),
+        ("犬が男を噛む。", "char"),
+        ("สุนัขกัดผู้ชาย", "char"),
+        ("12.5 %", "13a"),
+        ("", "13a"),
+    ],
+)
+def test_words_are_found_by_the_script_of_the_references(reference: str, tokenize: str) -> None:
+    scores = score_translations(["x", "狗咬了"], [reference, reference])
+
+    assert scores.tokenize == tokenize
+    assert f"tok:{tokenize}" in scores.bleu.signature
+    assert f"tok:{tokenize}" in scores.bleu_lowercase.signature
+
+
+def test_chinese_without_spaces_has_partial_matches() -> None:
+    assert score_translations(["狗咬了那个女人。"], ["狗咬了那个男人。"]).bleu.score > 40
+
+
 def test_it_prints_and_is_json() -> None:
     scores = score_translations(HYPOTHESES, REFERENCES)
 
