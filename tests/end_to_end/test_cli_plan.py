@@ -10,7 +10,7 @@ import pytest
 
 from clearformer.cli import main
 from clearformer.cli.commands.plan import time_line
-from clearformer.cli.units import readable_bytes, readable_rate, readable_seconds
+from clearformer.cli.units import readable_bytes, readable_number, readable_rate, readable_seconds
 from clearformer.cost.rates import Rate
 from clearformer.model import ModelConfig
 from clearformer.presets import PRESETS
@@ -212,6 +212,8 @@ def test_units_that_people_read() -> None:
     assert readable_bytes(2**71) == "2,048.0 EiB"
     assert readable_rate(527e9) == "527 GFLOP/s"
     assert readable_rate(989.4e12) == "989.4 TFLOP/s"
+    numbers = [0.01234, 999.4, 999.6, 1234.5]
+    assert [readable_number(n) for n in numbers] == ["0.0123", "999", "1,000", "1,234"]
     times = [0.0123, 3.14, 60, 600, 36_000, 1e6]
     assert [readable_seconds(t) for t in times] == ["12 ms", "3.1 s", "60 s", "10 min", "10 hours", "12 days"]
 

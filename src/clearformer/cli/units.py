@@ -21,7 +21,7 @@ def readable_rate(flops_per_second: float) -> str:
 
 def readable_number(number: float) -> str:
     """Format a number with three digits, or from 1,000 on as a whole number with commas."""
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+    return f"{number:,.0f}" if abs(number) >= 999.5 else f"{number:.3g}"  # which rounds to 1,000
 
 
 def readable_seconds(seconds: float) -> str:

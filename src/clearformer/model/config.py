@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from clearformer.config import Spec
 from clearformer.errors import ConfigError
 from clearformer.model.attention import Dot, Last, Mean, MultiHead, Shared
-from clearformer.model.feedforward import GELU, FeedForwardSpec
+from clearformer.model.feedforward import GELU, FeedForwardSpec, NoFeedForward
 from clearformer.model.init import GPT2, Init
 from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, Norm
@@ -98,6 +98,7 @@ class ModelConfig(Spec):
     def _parts_fit(self) -> "ModelConfig":
         _, d_head = self.attention.heads(self.d_model)
         self._check_order_has_an_effect()
+        self._check_attention_has_an_effect()
         self.position.check_heads(d_head)
         for key, family in OF_ONE_FAMILY.items():
             if self.family != family and getattr(self, key) != type(self).model_fields[key].default:
@@ -122,3 +123,10 @@ class ModelConfig(Spec):
                     f"model.position.kind: {position.kind} {action}, but {attention.kind} attention has none; "
                     f"use sinusoidal or learned"
                 )
+
+    def _check_attention_has_an_effect(self) -> None:
+        if self.parallel and not self.residual and not isinstance(self.ffn, NoFeedForward):
+            raise ConfigError(
+                "model.parallel: without residuals the network's output replaces that of attention, which it does not "
+                "read; set model.parallel=false or model.residual=true"
+            )

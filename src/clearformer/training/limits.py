@@ -60,18 +60,26 @@ class Pace:
 
 
 def fraction_done(train: TrainConfig, progress: Progress, without_steps: int = 0) -> float:
-    """Return the fraction of the run that is done, by its nearest limit; `without_steps` first steps do not count."""
-    fractions = [0.0]
+    """Return the fraction of the run that is done, by its nearest limit; `without_steps` first steps do not count.
+
+    By the clock, each of these is taken to have lasted as long as the mean step so far.
+    """
+    fractions, left_out = [0.0], min(1.0, without_steps / max(1, progress.step))
     if train.max_steps is not None:
         done, length = progress.step - without_steps, train.max_steps - without_steps
         fractions.append(done / length if length > 0 else 1.0)
     if train.max_seconds is not None:
-        fractions.append(progress.seconds / train.max_seconds)
+        fractions.append(fraction_of_time(progress.seconds, train.max_seconds, left_out))
     if train.max_wall_seconds is not None and progress.step:  # one step is always taken
         left = seconds_left(train.max_wall_seconds, progress)
         done_by_clock = progress.wall_seconds - progress.wall_before
-        fractions.append(done_by_clock / (done_by_clock + left) if left > 0 else 1.0)
+        fractions.append(fraction_of_time(done_by_clock, done_by_clock + left, left_out))
     return min(1.0, max(fractions))
+
+
+def fraction_of_time(done: float, whole: float, left_out: float) -> float:
+    """Return the fraction of some seconds that is done, where a part `left_out` of those so far does not count."""
+    return done * (1 - left_out) / (whole - done * left_out) if done < whole else 1.0
 
 
 def seconds_left(max_wall_seconds: float, progress: Progress) -> float:

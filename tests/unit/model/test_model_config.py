@@ -66,6 +66,13 @@ def test_parts_that_do_not_fit_are_refused_with_the_way_out(overrides: list[str]
         made_from(*overrides)
 
 
+def test_attention_that_would_have_no_effect_is_refused() -> None:
+    """Without residuals the network's output is all that is left of a block, and in parallel it reads no attention."""
+    with pytest.raises(ConfigError, match=r"^model\.parallel: without residuals .* model\.residual=true$"):
+        made_from("parallel=true", "residual=false")
+    assert not made_from("parallel=true", "residual=false", "ffn=none").residual  # attention is the block
+
+
 OF_ONE_FAMILY = {
     "n_decoder_layers": ("3", "encoder-decoder"),
     "n_token_types": ("2", "encoder"),

@@ -175,6 +175,20 @@ def test_runs_that_differ_in_the_seed_alone_are_one_group(run: Callable[..., Pat
     assert json.dumps(found.to_dict())
 
 
+def test_runs_of_one_seed_are_no_sample_of_seeds(run: Callable[..., Path]) -> None:
+    """The same run made twice has no interval of width 0, and both count in a difference."""
+    run("a", 3.0, 2.0)
+    run("a-2", 3.2, 2.2)
+    run("b", 3.0, 2.4, train={"lr": 0.5})
+    found = compare("a", "a-2", "b")
+    twice = found.groups[0].val_loss
+    assert len(found.groups[0].runs) == 2
+    assert twice is not None
+    assert (twice.values, twice.n, twice.low) == ((pytest.approx(2.1),), 1, None)
+    held_out = found.differences[1].difference
+    assert (held_out.values, held_out.low) == ((pytest.approx(0.3),), None)
+
+
 def test_a_run_that_was_not_evaluated_is_compared_by_what_there_is(run: Callable[..., Path]) -> None:
     run("a", 3.0, None)
     run("b", 3.0, 2.0, train={"lr": 0.5})

@@ -60,6 +60,12 @@ def test_a_small_mean_and_its_interval_share_a_power_of_ten() -> None:
     assert mean_text(between(2e-11, 4e-11)) == f"3 {TIMES} 10⁻¹¹"
 
 
+def test_a_mean_alone_keeps_its_power_of_ten_where_only_its_interval_is_large() -> None:
+    assert estimate_text(between(-1.2e9, 2e9)) == f"(0.4 ± 1.6) {TIMES} 10⁹"
+    assert mean_text(between(-1.2e9, 2e9)) == "400,000,000"
+    assert signed_text(between(-2e9, 1.2e9)) == MINUS + "400,000,000"
+
+
 def test_one_seed_has_a_mean_alone() -> None:
     one = Estimate(1.5, None, None, 1, (1.5,))
     assert (estimate_text(one), interval_text(one)) == ("1.500", NONE)

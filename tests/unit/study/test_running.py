@@ -1,10 +1,12 @@
 """One run of a study: trained, gone on with after a kill, measured; nothing twice."""
 
 import json
+import math
 import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,6 +132,25 @@ def test_a_further_measure_trains_nothing_and_keeps_the_others(
     assert record.values["doubled"] == 2 * first.values["val_loss"]
     assert record.values["curve"] == first.values["curve"]
     assert record.seconds == first.seconds
+
+
+@pytest.mark.parametrize(
+    ("held_out", "expected"),
+    [
+        ({"val_loss": 2.0}, (math.inf, 2.0, math.exp(2))),
+        ({"val_loss": 900.0}, (math.inf, 900.0, math.inf)),
+        ({}, (math.inf, None, None)),  # data.val_fraction=0
+    ],
+)
+def test_losses_that_are_too_large_for_a_perplexity_or_missing_are_kept(
+    tmp_path: Path, held_out: dict[str, float], expected: tuple[float, float | None, float | None]
+) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(json.dumps({"step": 1, "tokens": 8, "seconds": 0.5, "loss": 800.0, **held_out}) + "\n")
+    run: Any = SimpleNamespace(folder=SimpleNamespace(metrics_file=file), step=1, n_parameters=7)
+    found = losses(run)
+    assert found["train_loss"] == 800
+    assert (found["train_perplexity"], found["val_loss"], found["perplexity"]) == expected
 
 
 def defective(run: Any) -> dict[str, float]:

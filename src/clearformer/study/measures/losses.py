@@ -4,6 +4,7 @@ import math
 import statistics
 from typing import Any
 
+from clearformer.evaluation.language_model import perplexity_of
 from clearformer.run import Run
 from clearformer.study.study import Measure, Values
 from clearformer.training.store.folder import read_metrics
@@ -17,17 +18,18 @@ def losses(run: Run) -> Values:
 
     Returns:
         train_loss: The mean over the last twentieth of the steps, in nats a token; `train_perplexity` is e to that.
-        val_loss: The loss of the whole held-out split, in nats a token; `perplexity` is e to that.
+        val_loss: The loss of the whole held-out split, in nats a token; `perplexity` is e to that. Both are None if
+            nothing is held out.
         parameters: The number of parameters of the model.
         curve: Rows of step, tokens, seconds, training loss, held-out loss (None where it was not evaluated).
     """
     lines = read_metrics(run.folder.metrics_file)
-    train_loss, val_loss = last_training_loss(lines, run.step), lines[-1]["val_loss"]
+    train_loss, val_loss = last_training_loss(lines, run.step), lines[-1].get("val_loss")
     return {
         "train_loss": train_loss,
         "val_loss": val_loss,
-        "train_perplexity": math.exp(train_loss),
-        "perplexity": math.exp(val_loss),
+        "train_perplexity": perplexity_of(train_loss),
+        "perplexity": None if val_loss is None else perplexity_of(val_loss),
         "parameters": run.n_parameters,
         "curve": curve(lines),
     }

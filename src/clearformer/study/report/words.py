@@ -90,8 +90,8 @@ def interval_text(estimate: Estimate | None) -> str:
 
 def mean_text(estimate: Estimate | None) -> str:
     """Format a mean, with digits to match its interval."""
-    if estimate is not None and is_far(abs(estimate.mean)):
-        return number(estimate.mean)
+    if estimate is not None and is_far(max(abs(estimate.mean), estimate.half_width or 0.0)):
+        return number(estimate.mean)  # alone it has no power of ten in common with its interval
     return estimate_text(estimate).split(" ± ")[0].lstrip("(")
 
 

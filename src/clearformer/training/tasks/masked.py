@@ -157,7 +157,10 @@ class MaskedTask(Task):
 
     @property
     def rows_per_step(self) -> float:
-        return self.config.train.batch_size
+        rows = self._training
+        if isinstance(rows, TextWindows):
+            return rows.batch_size
+        return len(rows.split) / rows.steps_per_epoch  # an epoch is spread evenly over its batches
 
     @property
     def n_held_out(self) -> int:

@@ -275,6 +275,18 @@ def test_the_rows_of_a_step_are_those_of_its_batches(begun: Begun, task: str) ->
     assert training.task.rows_per_step == pytest.approx(sum(counts) / len(counts), rel=0.05)
 
 
+@pytest.mark.parametrize("task", ["masked-labelled", "classification"])
+def test_the_rows_of_a_step_are_fewer_than_a_full_batch_where_an_epoch_is_spread_evenly(
+    begun: Begun, task: str
+) -> None:
+    training = begun("a", task, "train.batch_size=100")
+
+    counts = [len(training.task.batch(step, 0, 1)[0]) for step in range(2)]
+
+    assert max(counts) < 80
+    assert training.task.rows_per_step == sum(counts) / 2
+
+
 @every_task
 def test_without_held_out_data_there_are_no_rows(begun: Begun, task: str) -> None:
     training = begun("a", task, "data.val_fraction=0.0")
