@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from clearformer.cli.commands.compare import as_text
 from clearformer.errors import ClearformerError, RunError, UserError
 from clearformer.presets import resolve_settings
 from clearformer.study import Store
+from clearformer.study.everyday.caveats import TASKS, TOKENS
 from clearformer.study.everyday.comparison import compare
 from clearformer.study.everyday.curves import RunCurve, curves, labels_of
 from clearformer.study.everyday.declared import declare
@@ -182,6 +184,29 @@ def test_a_run_that_was_not_evaluated_is_compared_by_what_there_is(run: Callable
     assert found.groups[0].val_loss is None
     assert [each.value for each in found.differences] == ["train_loss"]
     assert found.differences[0].difference.low is None
+
+
+def test_losses_of_other_tokens_data_or_tasks_come_with_a_caveat(run: Callable[..., Path]) -> None:
+    run("a", 3.0, 2.0)
+    run("rate", 3.0, 2.0, train={"lr": 0.5})
+    run("tokens", 3.0, 2.0, tokenizer={"kind": "bpe", "vocab_size": 300})
+    run("data", 3.0, 2.0, data={"val_fraction": 0.3})
+    assert compare("a", "rate").caveats == []
+    assert compare("a", "tokens").caveats == [TOKENS]
+    assert compare("a", "data").caveats == [
+        "The data differ (data.val_fraction): held-out losses can be compared only if the held-out data are the same."
+    ]
+    assert TOKENS in as_text(compare("a", "tokens"))
+
+
+def test_what_the_arms_of_a_sweep_share_is_true_of_what_varies() -> None:
+    assert sweep("quick", {"train.lr": [1, 2]}).fairness.endswith("all the same data in the same order.")
+    assert sweep("quick", {"tokenizer": ["bpe", "char"]}).fairness.endswith(TOKENS)
+    assert TOKENS not in sweep("classify", {"tokenizer": ["bpe", "char"]}).fairness  # a loss counts texts
+    assert sweep("quick", {"train.objective": ["next_token", "masked"]}).fairness.endswith(TASKS)
+    other_data = sweep("quick", {"data.name": ["pydoc", "shakespeare"]}).fairness
+    assert "the same data in the same order" not in other_data
+    assert "The data differ (data.name)" in other_data
 
 
 def test_what_cannot_be_compared_is_told(run: Callable[..., Path]) -> None:
