@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from clearformer.cli.commands.compare import as_text
@@ -69,9 +70,16 @@ def test_names_are_as_long_as_it_takes_to_tell_them_apart() -> None:
 
 
 def test_the_values_of_seed_are_the_seeds() -> None:
-    for study in (sweep("quick", {"seed": [4, 5]}), sweep("quick", {}, seeds=range(4, 6))):
+    given: list[Any] = [[4, 5], np.arange(4, 6), range(4, 6)]
+    for study in (*(sweep("quick", {"seed": each}) for each in given), sweep("quick", {}, seeds=range(4, 6))):
         assert [trial.seed for trial in trials(study)] == [4, 5]
         assert [trial.config.seed for trial in trials(study) if trial.config] == [4, 5]
+
+
+@pytest.mark.parametrize("seeds", [3, "1..3", [1.0], [None], [True]])
+def test_seeds_that_are_no_whole_numbers_are_refused(seeds: Any) -> None:
+    with pytest.raises(UserError, match=r"^seed: whole numbers of 0 or more"):
+        sweep("quick", {"seed": seeds})
 
 
 @pytest.mark.parametrize("values", ["ab", 5, {1e-3}])

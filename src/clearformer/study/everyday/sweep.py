@@ -3,7 +3,8 @@
 import itertools
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 from clearformer.config import parse_override
@@ -213,18 +214,19 @@ def split_at_commas(text: str) -> list[str]:
     return parts
 
 
-def as_range(seeds: Sequence[Any]) -> range:
+def as_range(seeds: Any) -> range:
     """Return seeds as a range.
 
     Raises:
         UserError: they are no whole numbers of 0 or more, or not consecutive.
     """
-    if any(isinstance(seed, bool) or not isinstance(seed, int) or seed < 0 for seed in seeds):
+    given: list[Any] = list(seeds) if isinstance(seeds, Iterable) else [None]
+    if any(isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0 for seed in given):
         raise UserError("seed: whole numbers of 0 or more, such as seed=1..3")
-    if not seeds:
+    if not given:
         return range(0)
-    found = range(seeds[0], seeds[0] + len(seeds))
-    if list(seeds) != list(found):
+    found = range(int(given[0]), int(given[0]) + len(given))
+    if given != list(found):
         raise UserError("seed: a sweep takes consecutive seeds, such as seed=1..3")
     return found
 
