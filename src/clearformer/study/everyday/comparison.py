@@ -1,5 +1,6 @@
 """Compare runs: the settings that differ, and the losses, with intervals over runs that differ only in the seed."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -54,8 +55,8 @@ class Group(Result):
         settings: The settings that differ between groups, by key.
         parameters: The number of parameters of the model.
         runs: The runs.
-        train_loss: The mean over the runs.
-        val_loss: The mean over the runs; None if none was evaluated.
+        train_loss: The mean over the seeds.
+        val_loss: The mean over the seeds; None if no run was evaluated.
     """
 
     name: str
@@ -168,8 +169,8 @@ def _group(runs: Sequence[tuple[RunFolder, RunConfig]], settings: dict[str, Any]
         settings=settings,
         parameters=sum(measured_parameters(build_on_meta(runs[0][1].model)).values()),
         runs=compared,
-        train_loss=estimated([each.train_loss for each in compared]),
-        val_loss=estimated([each.val_loss for each in compared if each.val_loss is not None]),
+        train_loss=estimated(list(by_seed(compared, "train_loss").values())),
+        val_loss=estimated(list(by_seed(compared, "val_loss").values())),
     )
 
 
@@ -211,7 +212,7 @@ def differences(groups: Sequence[Group]) -> list[Difference]:
     found = []
     for group in groups[1:]:
         for value in VALUES:
-            ours, theirs = by_seed(group, value), by_seed(groups[0], value)
+            ours, theirs = by_seed(group.runs, value), by_seed(groups[0].runs, value)
             both = sorted(ours.keys() & theirs.keys())
             difference = estimated([ours[seed] - theirs[seed] for seed in both])
             if difference is not None:
@@ -219,7 +220,10 @@ def differences(groups: Sequence[Group]) -> list[Difference]:
     return found
 
 
-def by_seed(group: Group, value: str) -> dict[int, float]:
-    """Return a number of a group's runs by seed."""
-    values = {run.seed: getattr(run, value) for run in group.runs}
-    return {seed: number for seed, number in values.items() if number is not None}
+def by_seed(runs: Sequence[ComparedRun], value: str) -> dict[int, float]:
+    """Return a number of a group's runs by seed; runs of one seed are no independent ones, so their mean is taken."""
+    values: dict[int, list[float]] = {}
+    for run in runs:
+        if getattr(run, value) is not None:
+            values.setdefault(run.seed, []).append(getattr(run, value))
+    return {seed: statistics.fmean(numbers) for seed, numbers in values.items()}
