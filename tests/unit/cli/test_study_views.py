@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from clearformer.cli.commands.study import listed
 from clearformer.cli.views.study import as_text, described, interval, outcome_text
 from clearformer.study import Store
 from clearformer.study.outcomes import Estimate, Outcome
@@ -28,6 +29,23 @@ def test_a_reason_that_stopped_several_runs_is_given_once(
         "failed: a, seed 1, and 2 more runs: no text",
         "failed: b, seed 1: no room",
     ]
+
+
+def test_a_training_that_diverged_is_told(tmp_path: Path) -> None:
+    record = Record("k", {}, 1, {"diverged": {"diverged_at": 7}}, 1.0)
+    text = outcome_text(Outcome(tiny_study(tmp_path), 1.0, 4, {"1 layers": {1: record}}, {}), tmp_path)
+    assert "diverged: 1 layers, seed 1: at step 7" in text
+
+
+def test_the_list_counts_no_result_of_another_file(tmp_path: Path) -> None:
+    store, other = Store(tmp_path / "studies"), tmp_path / "other.txt"
+    other.write_text("another text of some words\n" * 60)
+    study = tiny_study(tmp_path, settings=tiny(tmp_path) | {"data": {"path": str(other)}}, seeds=1)
+    for trial in trials(tiny_study(tmp_path, seeds=1)):
+        measured = {measure.key: {} for measure in study.measures}
+        store.write(Record(trial.key, trial.settings, 1, measured, 1.0))
+    assert listed(tiny_study(tmp_path, seeds=1), store, store.by_settings())["done"] == 2
+    assert listed(study, store, store.by_settings())["done"] == 0
 
 
 @pytest.mark.parametrize(

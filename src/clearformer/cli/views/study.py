@@ -10,6 +10,7 @@ from clearformer.cost.rates import Rate, measured_rate
 from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import count
 from clearformer.study.outcomes import ClaimVerdict, Estimate, Outcome, PublishedVerdict, outcome
+from clearformer.study.report.content import diverged_lines
 from clearformer.study.store import Store
 from clearformer.study.study import Study
 from clearformer.study.trials import Trial, trials
@@ -183,6 +184,7 @@ def outcome_text(found: Outcome, folder: Path) -> str:
     scaled = "" if found.scale == 1 else f" at scale {found.scale:g}; published numbers are not judged"
     head = f"{found.study.name}: {found.n_done} of {count(found.n_trials, 'run')} done{scaled}"
     parts = [paragraph(head), numbers(found)]
+    parts.append("\n".join(f"diverged: {line}" for line in diverged_lines(found)))
     if published := found.published():
         heads = ("arm", "published", "", "measured", "seeds", "verdict")
         parts.append(table(heads, map(_published_row, published), n_left=2))
