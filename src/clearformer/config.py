@@ -406,7 +406,7 @@ def read_toml(path: Path) -> dict[str, Any]:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
             raise ConfigError(f"{path}: not a settings file: it is larger than 1 MiB")
-        return tomllib.loads(content.decode())
+        return tomllib.loads(content.decode("utf-8-sig"))  # Windows editors begin a file with a mark
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
     except IsADirectoryError:

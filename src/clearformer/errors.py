@@ -4,6 +4,7 @@ The command line prints the line and exits with `exit_status`: 2 if the user's i
 failed.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -116,6 +117,15 @@ def shortened(text: str, most: int = 80) -> str:
     """Return text of unknown origin for a message: on one line, and cut where it is long."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+STEERING = re.compile(r"\x1b(?!\[[\d;]*m)|\r(?!\n|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
+"""Characters that steer a terminal; not new lines, tabs and colours."""
+
+
+def harmless(text: str) -> str:
+    """Escape what would steer a terminal: a text of a model or a file may hold any character."""
+    return STEERING.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

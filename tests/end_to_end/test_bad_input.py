@@ -307,11 +307,15 @@ def test_a_run_that_cannot_be_read_hides_no_other(
     (runs / "metrics").mkdir()
     (runs / "metrics" / "config.toml").write_text(config)
     (runs / "metrics" / "metrics.jsonl").write_text('{"step": 1, "seconds": "long"}\n')
+    (runs / "null").mkdir()
+    (runs / "null" / "config.toml").write_text(config)
+    (runs / "null" / "metrics.jsonl").write_text('{"step": 1, "seconds": null}\n')
     capsys.readouterr()
     assert main(["runs"]) == 0
     out = capsys.readouterr().out
     assert "good" in out
-    for name, why in (("key", "speed"), ("kind", "film"), ("toml", "line 1"), ("metrics", "seconds")):
+    told = {"key": "speed", "kind": "film", "toml": "line 1", "metrics": "seconds", "null": "seconds"}
+    for name, why in told.items():
         [line] = [line for line in out.splitlines() if line.startswith(f"{name} cannot be read: ")]
         assert why in line
     assert main(["runs", "--json"]) == 0

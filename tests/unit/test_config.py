@@ -325,9 +325,10 @@ def test_merge_says_the_whole_path_from_where_it_began() -> None:
 # --- TOML -------------------------------------------------------------------------------------------------
 
 
-def test_read_toml(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_read_toml(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "run.toml"
-    path.write_text('seed = 3\n[train]\nlr = 0.1\nschedule = "linear"\n', encoding="utf-8")
+    path.write_text('seed = 3\n[train]\nlr = 0.1\nschedule = "linear"\n', encoding=encoding)
     assert resolve(Run, read_toml(path)) == Run(seed=3, train=Train(lr=0.1, schedule=Linear(warmup=20)))
 
 

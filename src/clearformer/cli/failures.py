@@ -5,6 +5,7 @@ from clearformer.errors import ClearformerError, UserError, shortened
 LONGEST_LINE = 2000  # characters of a message; a longer one holds somebody's data
 REPORT = "please report it with the output of the same command with --debug"
 NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
+NO_MEMORY_FOR_LIBRARY = ("failed to map segment", "cannot allocate memory")
 
 
 class UsageMistake(UserError):
@@ -40,6 +41,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether Python, NumPy or torch failed to allocate memory."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
+    if isinstance(error, ImportError):
+        return any(words in str(error).lower() for words in NO_MEMORY_FOR_LIBRARY)
     return isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
 
 

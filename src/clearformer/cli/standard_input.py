@@ -1,6 +1,7 @@
 """Reading standard input, or a file named in its place, as UTF-8 in every locale."""
 
 import sys
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import BinaryIO
 
@@ -10,7 +11,7 @@ NAME = "standard input"
 
 
 def read_text() -> str:
-    """Return all of standard input, with line ends and blanks unchanged.
+    """Return all of standard input, with line ends and blanks unchanged, without the mark that begins a Windows file.
 
     Raises:
         DataError: it is not UTF-8; the message names the line.
@@ -18,7 +19,7 @@ def read_text() -> str:
     """
     from clearformer.data.reading import decoded_text
 
-    return decoded_text(NAME, _stream().read())
+    return decoded_text(NAME, _stream().read().removeprefix(BOM_UTF8))
 
 
 def read_lines() -> list[str]:

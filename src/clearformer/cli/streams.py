@@ -14,7 +14,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from clearformer.errors import ClearformerError
+from clearformer.errors import ClearformerError, harmless
 
 
 class OutputError(ClearformerError):
@@ -54,7 +54,7 @@ class Messages:
 
 
 class Results(Messages):
-    """Standard output, wrapped to report a failed write as an error of ours.
+    """Standard output, wrapped to report a failed write as an error of ours, and to leave terminals unsteered.
 
     Raises:
         OutputError, ReaderGone: it cannot be written; raised again at every later call, in case one is swallowed.
@@ -64,7 +64,8 @@ class Results(Messages):
 
     def write(self, text: str) -> int:
         self._stop()
-        return super().write(text)
+        super().write(harmless(text) if self._stream.isatty() else text)
+        return len(text)
 
     def flush(self) -> None:
         self._stop()
@@ -127,6 +128,12 @@ def names_of_files(stream: TextIO) -> Iterator[None]:
     finally:
         with suppress(OSError):
             stream.reconfigure(errors="strict")
+
+
+def write_text(text: str) -> None:
+    """Write a model's text to standard output, whole and at once; typer.echo would remove the colour codes in it."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def open_closed() -> None:

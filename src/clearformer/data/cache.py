@@ -4,12 +4,13 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from clearformer.data.shards import ShardError
-from clearformer.errors import TokenizerError
+from clearformer.errors import DiskError, TokenizerError
 from clearformer.files import discard, disk_errors, user_path, write_file
 from clearformer.text import Tokenizer, load_tokenizer
 
@@ -40,8 +41,22 @@ def cached_tokenizer(cache: Path, key: Mapping[str, Any], train: Callable[[], To
         except TokenizerError as error:
             logger.warning("%s; training the tokenizer again", error)
     tokenizer = train()
-    write_file(path, tokenizer.to_json().encode())
+    with cache_errors():
+        write_file(path, tokenizer.to_json().encode())
     return tokenizer
+
+
+@contextmanager
+def cache_errors() -> Iterator[None]:
+    """Let an error of the `with` block about a place that cannot be written say how to choose another one.
+
+    Raises:
+        DiskError: likewise, with the name of the variable.
+    """
+    try:
+        yield
+    except DiskError as error:
+        raise DiskError(f"{error} with $CLEARFORMER_CACHE") from error
 
 
 def found(folder: Path, read: Callable[[], Found], otherwise: str) -> Found | None:

@@ -322,8 +322,11 @@ def json_field(where: str, record: dict[str, Any], field: str, fix: str) -> Any:
 
 def _check_not_binary(path: Path | str, block: bytes, offset: int) -> None:
     if offset == 0 and block.startswith(UTF16_MARKS):
+        found = (
+            "UTF-32" if block.startswith(codecs.BOM_UTF32_LE) else "UTF-16"
+        )  # whose mark begins the other's
         raise DataError(
-            f"{path}: UTF-16 text; clearformer reads UTF-8: convert it with iconv -f UTF-16 -t UTF-8"
+            f"{path}: {found} text; clearformer reads UTF-8: convert it with iconv -f {found} -t UTF-8"
         )
     at = block.find(b"\0")
     if at >= 0:

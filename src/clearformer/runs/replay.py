@@ -107,6 +107,7 @@ def check_took(folder: RunFolder, step: int) -> None:
         + [line["step"] for line in lines]
     )
     if step > taken:
+        folder.read_config()  # names a folder that has been deleted or moved
         raise UserError(f"step: {folder.path} has taken {taken} steps so far; got {step}")
 
 

@@ -46,7 +46,8 @@ def test_too_little_memory_is_nobody_s_fault() -> None:
         np.zeros(2**62, np.uint8)
     with pytest.raises(RuntimeError) as of_torch:
         torch.empty(2**55)
-    for error in (MemoryError(), of_numpy.value, of_torch.value):
+    of_a_library = ImportError("libtorch_cpu.so: failed to map segment from shared object")
+    for error in (MemoryError(), of_numpy.value, of_torch.value, of_a_library):
         line, status = describe_error(error)
         assert line.startswith("clearformer: not enough memory")
         assert "clearformer plan" in line

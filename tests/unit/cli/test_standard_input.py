@@ -23,6 +23,12 @@ def test_the_locale_changes_nothing(monkeypatch: pytest.MonkeyPatch, encoding: s
     assert standard_input.read_lines() == ["h\xe9", "\u6570\x0b", ""]
 
 
+def test_the_mark_that_begins_a_windows_file_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    for read, text in ((standard_input.read_text, "a\n"), (standard_input.read_lines, ["a"])):
+        given(b"\xef\xbb\xbfa\n", monkeypatch)
+        assert read() == text
+
+
 @pytest.mark.parametrize(
     ("content", "line"),
     [(b"\xff", 1), (b"a\nb\nc\xe9\n", 3), (b"a\n\n\n\xed\xa0\x80", 4), (b"cut off\n\xc3", 2)],

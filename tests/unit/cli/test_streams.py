@@ -14,6 +14,7 @@ from clearformer.cli.streams import (
     open_closed,
     standard_streams,
     take_every_character,
+    write_text,
 )
 
 needs_dev_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
@@ -147,3 +148,28 @@ def test_one_that_is_closed_or_in_memory_stays_as_it_is(monkeypatch: pytest.Monk
         monkeypatch.setattr(sys, "stdout", stream)
         take_every_character()
         assert sys.stdout is stream
+
+
+class Terminal(io.StringIO):
+    """A terminal, which obeys what is written to it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+STEERS = "a\x1b[2J\x1bc\x9b5A\b\x00\rb"
+
+
+def test_a_terminal_gets_nothing_that_steers_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    with standard_streams():
+        write_text(STEERS)
+        write_text("\tc\r\n\x1b[1;31md\x1b[0m é\n")
+    assert terminal.getvalue() == ("a\\x1b[2J\\x1bc\\x9b5A\\x08\\x00\\rb\tc\r\n\x1b[1;31md\x1b[0m é\n")
+
+
+def test_a_file_gets_a_text_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", file := io.StringIO())
+    with standard_streams():
+        write_text(STEERS + "\x1b[31mred\x1b[0m")
+    assert file.getvalue() == STEERS + "\x1b[31mred\x1b[0m"

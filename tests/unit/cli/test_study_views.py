@@ -4,10 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from clearformer.cli.views.study import outcome_text
-from clearformer.study.outcomes import Outcome
+from clearformer.cli.commands.study import listed
+from clearformer.cli.views.study import as_text, described, interval, outcome_text
+from clearformer.study import Store
+from clearformer.study.outcomes import Estimate, Outcome
+from clearformer.study.store import Record
+from clearformer.study.trials import trials
 
-from ..study.parts import tiny_study
+from ..study.parts import tiny, tiny_study
 
 
 def test_a_reason_that_stopped_several_runs_is_given_once(
@@ -25,3 +29,48 @@ def test_a_reason_that_stopped_several_runs_is_given_once(
         "failed: a, seed 1, and 2 more runs: no text",
         "failed: b, seed 1: no room",
     ]
+
+
+def test_a_training_that_diverged_is_told(tmp_path: Path) -> None:
+    record = Record("k", {}, 1, {"diverged": {"diverged_at": 7}}, 1.0)
+    text = outcome_text(Outcome(tiny_study(tmp_path), 1.0, 4, {"1 layers": {1: record}}, {}), tmp_path)
+    assert "diverged: 1 layers, seed 1: at step 7" in text
+
+
+def test_the_list_counts_no_result_of_another_file(tmp_path: Path) -> None:
+    store, other = Store(tmp_path / "studies"), tmp_path / "other.txt"
+    other.write_text("another text of some words\n" * 60)
+    study = tiny_study(tmp_path, settings=tiny(tmp_path) | {"data": {"path": str(other)}}, seeds=1)
+    for trial in trials(tiny_study(tmp_path, seeds=1)):
+        measured = {measure.key: {} for measure in study.measures}
+        store.write(Record(trial.key, trial.settings, 1, measured, 1.0))
+    assert listed(tiny_study(tmp_path, seeds=1), store, store.by_settings())["done"] == 2
+    assert listed(study, store, store.by_settings())["done"] == 0
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (700.0, 1017.6, "858.8 ± 159"),
+        (1.618, 1.646, "1.632 ± 0.014"),
+        (9_999.6, 9_999.6, "10,000"),
+        (4.0, 4.0, "4"),
+    ],
+)
+def test_a_mean_and_its_interval_are_plain_numbers(low: float, high: float, text: str) -> None:
+    assert interval(Estimate((low + high) / 2, low, high, 2, ())) == text
+
+
+def test_parameters_are_those_measured_and_before_that_marked_as_a_guess(tmp_path: Path) -> None:
+    study, store = (
+        tiny_study(tmp_path, settings=tiny(tmp_path, tokenizer="char")),
+        Store(tmp_path / "studies"),
+    )
+    before = described(study, store, 1.0, None, None)
+    assert "~" in as_text(before)
+    assert "the number of distinct characters is not known yet" in as_text(before)
+    first = trials(study)[0]
+    store.write(Record(first.key, first.settings, 1, {"losses": {"parameters": 1234}}, 1.0))
+    one, two = described(study, store, 1.0, None, None)["arms"]
+    assert (one["parameters"], one["notes"]) == (1234, [])
+    assert two["notes"]

@@ -136,8 +136,9 @@ def test_a_binary_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert f"looks binary (a NUL byte at offset {len(content) + 2})" in message
 
 
-def test_utf16_is_told_how_to_become_utf8(tmp_path: Path) -> None:
-    assert "iconv -f UTF-16 -t UTF-8" in refusal(written(tmp_path, "a.txt", "text".encode("utf-16")))
+@pytest.mark.parametrize("encoding", ["UTF-16", "UTF-32"])
+def test_another_encoding_is_told_how_to_become_utf8(tmp_path: Path, encoding: str) -> None:
+    assert f"iconv -f {encoding} -t UTF-8" in refusal(written(tmp_path, "a.txt", "text".encode(encoding)))
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:

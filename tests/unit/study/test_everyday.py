@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from clearformer.cli.commands.compare import as_text
 from clearformer.errors import ClearformerError, RunError, UserError
 from clearformer.presets import resolve_settings
 from clearformer.study import Store
+from clearformer.study.everyday.caveats import TASKS, TOKENS
 from clearformer.study.everyday.comparison import compare
 from clearformer.study.everyday.curves import RunCurve, curves, labels_of
 from clearformer.study.everyday.declared import declare
@@ -67,9 +70,16 @@ def test_names_are_as_long_as_it_takes_to_tell_them_apart() -> None:
 
 
 def test_the_values_of_seed_are_the_seeds() -> None:
-    for study in (sweep("quick", {"seed": [4, 5]}), sweep("quick", {}, seeds=range(4, 6))):
+    given: list[Any] = [[4, 5], np.arange(4, 6), range(4, 6)]
+    for study in (*(sweep("quick", {"seed": each}) for each in given), sweep("quick", {}, seeds=range(4, 6))):
         assert [trial.seed for trial in trials(study)] == [4, 5]
         assert [trial.config.seed for trial in trials(study) if trial.config] == [4, 5]
+
+
+@pytest.mark.parametrize("seeds", [3, "1..3", [1.0], [None], [True]])
+def test_seeds_that_are_no_whole_numbers_are_refused(seeds: Any) -> None:
+    with pytest.raises(UserError, match=r"^seed: whole numbers of 0 or more"):
+        sweep("quick", {"seed": seeds})
 
 
 @pytest.mark.parametrize("values", ["ab", 5, {1e-3}])
@@ -196,6 +206,40 @@ def test_a_run_that_was_not_evaluated_is_compared_by_what_there_is(run: Callable
     assert found.groups[0].val_loss is None
     assert [each.value for each in found.differences] == ["train_loss"]
     assert found.differences[0].difference.low is None
+
+
+def test_a_run_made_twice_is_no_second_seed(run: Callable[..., Path]) -> None:
+    for name, held_out in (("a", 2.0), ("again", 2.2)):
+        run(name, 3.0, held_out, seed=1)
+    run("b", 3.0, 2.5, seed=1, train={"lr": 0.5})
+    found = compare("a", "again", "b")
+    both = found.groups[0].val_loss
+    assert both is not None
+    assert (both.mean, both.n, both.low) == (pytest.approx(2.1), 1, None)
+    assert found.differences[1].difference.mean == pytest.approx(0.4)
+
+
+def test_losses_of_other_tokens_data_or_tasks_come_with_a_caveat(run: Callable[..., Path]) -> None:
+    run("a", 3.0, 2.0)
+    run("rate", 3.0, 2.0, train={"lr": 0.5})
+    run("tokens", 3.0, 2.0, tokenizer={"kind": "bpe", "vocab_size": 300})
+    run("data", 3.0, 2.0, data={"val_fraction": 0.3})
+    assert compare("a", "rate").caveats == []
+    assert compare("a", "tokens").caveats == [TOKENS]
+    assert compare("a", "data").caveats == [
+        "The data differ (data.val_fraction): held-out losses can be compared only if the held-out data are the same."
+    ]
+    assert TOKENS in as_text(compare("a", "tokens"))
+
+
+def test_what_the_arms_of_a_sweep_share_is_true_of_what_varies() -> None:
+    assert sweep("quick", {"train.lr": [1, 2]}).fairness.endswith("all the same data in the same order.")
+    assert sweep("quick", {"tokenizer": ["bpe", "char"]}).fairness.endswith(TOKENS)
+    assert TOKENS not in sweep("classify", {"tokenizer": ["bpe", "char"]}).fairness  # a loss counts texts
+    assert sweep("quick", {"train.objective": ["next_token", "masked"]}).fairness.endswith(TASKS)
+    other_data = sweep("quick", {"data.name": ["pydoc", "shakespeare"]}).fairness
+    assert "the same data in the same order" not in other_data
+    assert "The data differ (data.name)" in other_data
 
 
 def test_what_cannot_be_compared_is_told(run: Callable[..., Path]) -> None:

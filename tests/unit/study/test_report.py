@@ -143,6 +143,10 @@ class TestSection:
         whole.records["low"].pop(2)
         assert "What it means" not in paragraphs(whole)
 
+    def test_of_a_sweep_does_not_say_what_would_refute_it(self) -> None:
+        of = study("a", "b", refuted_if="")
+        assert "What would refute it" not in paragraphs(outcome_of(of, {"a": losses(1.0)}))
+
     def test_of_a_partial_study_says_run_by_run_what_is_missing_and_why_without_places(self) -> None:
         some = outcome_of(
             study("a", "b", seeds=3),

@@ -43,12 +43,12 @@ def test_of_another_measure_nothing_is_taken(tmp_path: Path) -> None:
     store, trial = Store(tmp_path / "studies"), trials(tiny_study(tmp_path))[0]
     store.write(record_of(trial.key, other={"val_loss": 9.0}))
     assert not store.is_done(trial)
-    assert listed(tiny_study(tmp_path), store.by_settings())["done"] == 0
+    assert listed(tiny_study(tmp_path), store, store.by_settings())["done"] == 0
     store.write(record_of(trial.key, other={"val_loss": 9.0}, losses={"val_loss": 2.0}))
     found = store.find(trial)
     assert found is not None
     assert found.of(trial).values == {"val_loss": 2.0}
-    assert listed(tiny_study(tmp_path), store.by_settings())["done"] == 1
+    assert listed(tiny_study(tmp_path), store, store.by_settings())["done"] == 1
 
 
 def test_a_result_on_built_in_data_counts_where_they_cannot_be_had(

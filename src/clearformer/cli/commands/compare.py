@@ -43,6 +43,7 @@ def as_text(found: "Comparison") -> str:
         parts.append("~ measured on a part of the held-out data: the run is not finished.")
     if found.differences:
         parts.append("\n".join(map(line, found.differences)))
+    parts += map(paragraph, found.caveats)
     return "\n\n".join(parts)
 
 

@@ -1,7 +1,6 @@
 """`clearformer generate`: continue a text."""
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +19,7 @@ from clearformer.cli.options import (
     was_given,
     worded_for,
 )
+from clearformer.cli.streams import write_text
 from clearformer.errors import ClearformerError, TokenizerError, UserError, count, shortened
 
 if TYPE_CHECKING:
@@ -160,7 +160,10 @@ def command(
             results = generate(trained, prompt, num=num, **settings)
             about = {"seed": seed}
     warn_of_truncation(results[0])
-    typer.echo(as_object(results, about) if as_json else as_text(results))
+    if as_json:
+        typer.echo(as_object(results, about))
+    else:
+        write_text(as_text(results) + "\n")
 
 
 def default_prompt(run: "Run") -> str:
@@ -215,13 +218,12 @@ def show_as_made(run: "Run", prompt: str, settings: dict[str, Any]) -> None:
     from clearformer.decoding import stream
 
     pieces = stream(run, prompt, **settings)  # which refuses a prompt before it is printed
-    typer.echo(prompt, nl=False)
+    write_text(prompt)
     while True:
         try:
-            typer.echo(next(pieces), nl=False)
-            sys.stdout.flush()
+            write_text(next(pieces))
         except StopIteration as done:
-            typer.echo()
+            write_text("\n")
             warn_of_truncation(done.value)
             return
 

@@ -69,7 +69,7 @@ def list_studies(folder: Folder = None, as_json: AsJson = False) -> None:
 
     store = store_of(folder)
     measured = store.by_settings()
-    rows = [listed(study, measured) for study in all_studies(store).values()]
+    rows = [listed(study, store, measured) for study in all_studies(store).values()]
     if as_json:
         typer.echo(json.dumps({"folder": str(store.folder), "studies": rows}))
         return
@@ -79,12 +79,17 @@ def list_studies(folder: Folder = None, as_json: AsJson = False) -> None:
     typer.echo(table(("study", "lecture", "question", "runs done"), cells, n_left=3))
 
 
-def listed(study: "Study", measured: "Mapping[str, list[Record]]") -> dict[str, Any]:
+def listed(study: "Study", store: "Store", measured: "Mapping[str, list[Record]]") -> dict[str, Any]:
     """Return a study as a row of the list."""
     from clearformer.study.trials import trials
 
     wanted = trials(study)
-    done = [any(record.has(trial) for record in measured.get(trial.settings_key, ())) for trial in wanted]
+    done = [
+        store.is_done(trial)  # a record of the same settings may be another file's
+        if trial.place
+        else any(record.has(trial) for record in measured.get(trial.settings_key, ()))
+        for trial in wanted
+    ]
     return {
         "name": study.name,
         "question": study.question,

@@ -51,4 +51,6 @@ def sweep(
         study = replace(study, name=sweeps.free_name(study, store))
     declare(study, store)
     typer.echo(f"study {study.name}: {sweeps.described(study)}", err=True)
+    for caveat in sweeps.caveats_of(preset, [key for key in values if len(values[key]) > 1]):
+        typer.echo(f"note: {caveat}", err=True)
     run_and_tell([study], selection_of([study], store, 1.0, None, device), jobs, slurm, as_json)

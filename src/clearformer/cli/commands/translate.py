@@ -18,6 +18,7 @@ from clearformer.cli.options import (
     named_as_options,
     open_run,
 )
+from clearformer.cli.streams import write_text
 from clearformer.errors import UserError, count, did_you_mean, shortened
 from clearformer.files import short_path
 
@@ -134,7 +135,7 @@ def command(
         )
         return
     for line in as_lines(translations, n_best):
-        typer.echo(line)
+        write_text(line + "\n")
     warn_of_cuts(translations)
     if scores is not None:
         typer.echo(str(scores), err=True)

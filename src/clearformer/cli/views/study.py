@@ -10,11 +10,12 @@ from clearformer.cost.rates import Rate, measured_rate
 from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import count
 from clearformer.study.outcomes import ClaimVerdict, Estimate, Outcome, PublishedVerdict, outcome
+from clearformer.study.report.content import diverged_lines
 from clearformer.study.store import Store
 from clearformer.study.study import Study
 from clearformer.study.trials import Trial, trials
 from clearformer.study.workers.progress import estimated_seconds
-from clearformer.training.planning.run_plan import plan_run
+from clearformer.training.planning.run_plan import notes_on, plan_run
 
 # --- before a study runs ----------------------------------------------------------------------------------
 
@@ -27,7 +28,8 @@ def described(
     times = Times()
     done = {id(trial): store.is_done(trial) for trial in wanted}
     arms = [
-        _arm(arm.label, [trial for trial in wanted if trial.arm is arm], done, times) for arm in study.arms
+        _arm(arm.label, [trial for trial in wanted if trial.arm is arm], done, store, times)
+        for arm in study.arms
     ]
     left = [times.of(trial) for trial in wanted if not done[id(trial)] and trial.config is not None]
     return {
@@ -56,15 +58,20 @@ def described(
     }
 
 
-def _arm(label: str, mine: list[Trial], done: dict[int, bool], times: "Times") -> dict[str, Any]:
+def _arm(
+    label: str, mine: list[Trial], done: dict[int, bool], store: Store, times: "Times"
+) -> dict[str, Any]:
     first = mine[0]
     if first.config is None:
         about: dict[str, Any] = {"probe": first.call, "parameters": None, "steps": None, "seconds": None}
+        about["notes"] = []
     else:
+        measured = _measured_parameters(mine, store)
         planned = plan_run(first.config.replace(train=first.config.train.replace(dtype="float32")), "a100")
         about = {
             "probe": None,
-            "parameters": planned.parameters.total,
+            "parameters": measured or planned.parameters.total,
+            "notes": [] if measured else notes_on(first.config),
             "steps": first.config.train.max_steps,
             "seconds": times.of(first),
         }
@@ -74,6 +81,14 @@ def _arm(label: str, mine: list[Trial], done: dict[int, bool], times: "Times") -
         "done": sum(done[id(trial)] for trial in mine),
         **about,
     }
+
+
+def _measured_parameters(mine: list[Trial], store: Store) -> int | None:
+    """Return the parameters that a run of an arm had; None before any is measured."""
+    records = (store.find(trial) for trial in mine)
+    return next(
+        (found.values["parameters"] for found in records if found and "parameters" in found.values), None
+    )
 
 
 class Times:
@@ -108,6 +123,9 @@ def as_text(shown: dict[str, Any]) -> str:
         definitions([(name, text) for name, text in about if text]),
         table(("arm", "seeds", "done", "parameters", "steps", "each"), map(_arm_row, shown["arms"])),
     ]
+    parts += [
+        paragraph(note) for note in dict.fromkeys(note for arm in shown["arms"] for note in arm["notes"])
+    ]
     if shown["published"]:
         rows = [
             (each["arm"], each["name"], each["section"], f"{each['value']:g}", f"± {each['tolerance']:g}")
@@ -131,7 +149,7 @@ def _arm_row(arm: dict[str, Any]) -> tuple[str, ...]:
         arm["label"],
         f"{len(arm['seeds'])}",
         f"{arm['done']}",
-        "" if arm["parameters"] is None else f"{arm['parameters']:,}",
+        "" if arm["parameters"] is None else f"{'~' if arm['notes'] else ''}{arm['parameters']:,}",
         "computed" if arm["probe"] else "" if arm["steps"] is None else f"{arm['steps']:,}",
         "" if seconds is None else readable_seconds(seconds),
     )
@@ -166,6 +184,7 @@ def outcome_text(found: Outcome, folder: Path) -> str:
     scaled = "" if found.scale == 1 else f" at scale {found.scale:g}; published numbers are not judged"
     head = f"{found.study.name}: {found.n_done} of {count(found.n_trials, 'run')} done{scaled}"
     parts = [paragraph(head), numbers(found)]
+    parts.append("\n".join(f"diverged: {line}" for line in diverged_lines(found)))
     if published := found.published():
         heads = ("arm", "published", "", "measured", "seeds", "verdict")
         parts.append(table(heads, map(_published_row, published), n_left=2))
@@ -199,8 +218,13 @@ def interval(estimate: Estimate | None) -> str:
     """Format a mean and half the width of its 95% interval."""
     if estimate is None:
         return "-"
-    mean = f"{estimate.mean:,.0f}" if abs(estimate.mean) >= 10_000 else f"{estimate.mean:.4g}"
-    return mean if not estimate.half_width else f"{mean} ± {estimate.half_width:.2g}"
+    mean = _digits(estimate.mean, 4)
+    return mean if not estimate.half_width else f"{mean} ± {_digits(estimate.half_width, 2)}"
+
+
+def _digits(value: float, n: int) -> str:
+    """Format a number with `n` digits, or as a whole number if it has more before the point: never as `1.6e+02`."""
+    return f"{value:,.0f}" if abs(value) >= 10 ** (n - 1) else f"{value:.{n}g}"
 
 
 def _published_row(each: PublishedVerdict) -> tuple[str, ...]:

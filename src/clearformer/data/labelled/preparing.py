@@ -15,7 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from clearformer.data.cache import cache_folder, cached_tokenizer, found, key_of, tokenizer_entry
+from clearformer.data.cache import (
+    cache_errors,
+    cache_folder,
+    cached_tokenizer,
+    found,
+    key_of,
+    tokenizer_entry,
+)
 from clearformer.data.holding_out import n_also_in
 from clearformer.data.labelled.config import LabelledData
 from clearformer.data.labelled.reading import LabelledText
@@ -251,7 +258,7 @@ class _Preparation:
         """Encode the texts into `folder`."""
         dtype = token_dtype(tokenizer.vocab_size)
         train = [(each.text,) for each in self.source.splits["train"]]
-        with folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
+        with cache_errors(), folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
             splits = {}
             for name, texts in self.source.splits.items():
                 with ShardWriter(unfinished, name, dtype) as writer:

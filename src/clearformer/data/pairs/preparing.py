@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from clearformer.data import holding_out
-from clearformer.data.cache import cache_folder, cached_tokenizer, found, key_of, tokenizer_entry
+from clearformer.data.cache import (
+    cache_errors,
+    cache_folder,
+    cached_tokenizer,
+    found,
+    key_of,
+    tokenizer_entry,
+)
 from clearformer.data.holding_out import HeldOutPairs, n_also_in
 from clearformer.data.identity import assumption
 from clearformer.data.locating.places import Example, examples_on_lines
@@ -228,7 +235,7 @@ class _Preparation:
         dtype = token_dtype(tokenizer.vocab_size)
         entries: dict[str, dict[str, Any]] = {}
         kept: dict[str, list[Pair]] = {}
-        with folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
+        with cache_errors(), folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
             for name, pairs in self.splits.items():
                 rows = self._encoded(name, tokenizer, dtype)
                 places = self._short_enough(name, rows)

@@ -18,7 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from clearformer.data.cache import cache_folder, cached_tokenizer, found, key_of, tokenizer_entry
+from clearformer.data.cache import (
+    cache_errors,
+    cache_folder,
+    cached_tokenizer,
+    found,
+    key_of,
+    tokenizer_entry,
+)
 from clearformer.data.identity import assumption
 from clearformer.data.shards import (
     FORMAT_VERSION,
@@ -191,7 +198,7 @@ class _Preparation:
         dtype = token_dtype(tokenizer.vocab_size)
         pieces = split_into_pieces(self.source.documents(), self.stops)
         splits = {}
-        with folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
+        with cache_errors(), folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
             for name, group in groupby(pieces, key=attrgetter("split")):
                 writer = ShardWriter(unfinished, name, dtype, shard_tokens)
                 first_char = sum(entry["n_chars"] for entry in splits.values())

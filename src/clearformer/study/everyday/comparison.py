@@ -13,6 +13,7 @@ from clearformer.errors import RunError, UserError
 from clearformer.model.build import build_on_meta
 from clearformer.results import Result
 from clearformer.runs.folders import find_run, name_of
+from clearformer.study.everyday.caveats import caveats
 from clearformer.study.measures.losses import last_training_loss
 from clearformer.study.outcomes import Estimate, estimated
 from clearformer.study.trials import deciding, digest
@@ -55,7 +56,7 @@ class Group(Result):
         parameters: The number of parameters of the model.
         runs: The runs.
         train_loss: The mean over the seeds; runs of one seed count as their mean, as they are no sample of seeds.
-        val_loss: Likewise; None if none was evaluated.
+        val_loss: Likewise; None if no run was evaluated.
     """
 
     name: str
@@ -91,11 +92,13 @@ class Comparison(Result):
         differ: The keys of the settings that differ between groups.
         groups: The runs, grouped so that those of a group differ only in the seed.
         differences: The paired differences of each further group and the first one.
+        caveats: A sentence for each reason not to compare the losses.
     """
 
     differ: list[str]
     groups: list[Group]
     differences: list[Difference]
+    caveats: list[str]
 
 
 def compare(*runs: str | PathLike[str]) -> Comparison:
@@ -129,7 +132,8 @@ def compare(*runs: str | PathLike[str]) -> Comparison:
         _group([(folders[i], configs[i]) for i in chosen], {key: own.get(key) for key in differ})
         for chosen, own in zip(members.values(), settings, strict=True)
     ]
-    return Comparison(differ, groups, differences(groups))
+    classify = all(config.train.objective.predicts_classes for config in configs)
+    return Comparison(differ, groups, differences(groups), caveats(differ, classify))
 
 
 def without_seed(config: RunConfig) -> str:
@@ -165,8 +169,8 @@ def _group(runs: Sequence[tuple[RunFolder, RunConfig]], settings: dict[str, Any]
         settings=settings,
         parameters=sum(measured_parameters(build_on_meta(runs[0][1].model)).values()),
         runs=compared,
-        train_loss=estimated([*by_seed(compared, "train_loss").values()]),
-        val_loss=estimated([*by_seed(compared, "val_loss").values()]),
+        train_loss=estimated(list(by_seed(compared, "train_loss").values())),
+        val_loss=estimated(list(by_seed(compared, "val_loss").values())),
     )
 
 

@@ -3,12 +3,14 @@
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 from clearformer.config import parse_override
 from clearformer.errors import ConfigError, UserError, count, shortened, shown
 from clearformer.presets import preset as preset_of_name
+from clearformer.study.everyday.caveats import caveats
 from clearformer.study.everyday.declared import CURVES, FILE, read_declaration
 from clearformer.study.lectures import studies
 from clearformer.study.measures.losses import LOSSES
@@ -65,8 +67,7 @@ def sweep(preset: str, values: Values, seeds: range = range(1, 2), name: str | N
         measures=(LOSSES,),
         shown=SHOWN,
         figures=(CURVES,),
-        fairness="Every value of one setting meets every value of the others; a seed gives all the same data in the "
-        "same order.",
+        fairness=fairness(preset, varied),
         refuted_if="",
         seeds=len(seeds),
         first_seed=seeds.start,
@@ -80,6 +81,19 @@ def question(preset: str, varied: Sequence[str]) -> str:
     *others, last = varied
     settings = f"{', '.join(others)} and {last}" if others else last
     return f"How do the losses of the preset {preset} depend on {settings}?"
+
+
+def fairness(preset: str, varied: Collection[str]) -> str:
+    """Return what the arms of a sweep share, and what forbids comparing their losses."""
+    shared = "Every value of one setting meets every value of the others"
+    if not any(key.partition(".")[0] == "data" for key in varied):
+        shared += "; a seed gives all the same data in the same order"
+    return " ".join((f"{shared}.", *caveats_of(preset, varied)))
+
+
+def caveats_of(preset: str, varied: Collection[str]) -> list[str]:
+    """Return a sentence for each reason not to compare the losses of a sweep's arms."""
+    return caveats(varied, preset_of_name(preset).train.objective.predicts_classes)
 
 
 def short_names(keys: Mapping[str, Any]) -> dict[str, str]:
@@ -200,18 +214,19 @@ def split_at_commas(text: str) -> list[str]:
     return parts
 
 
-def as_range(seeds: Sequence[Any]) -> range:
+def as_range(seeds: Any) -> range:
     """Return seeds as a range.
 
     Raises:
         UserError: they are no whole numbers of 0 or more, or not consecutive.
     """
-    if any(isinstance(seed, bool) or not isinstance(seed, int) or seed < 0 for seed in seeds):
+    given: list[Any] = list(seeds) if isinstance(seeds, Iterable) else [None]
+    if any(isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0 for seed in given):
         raise UserError("seed: whole numbers of 0 or more, such as seed=1..3")
-    if not seeds:
+    if not given:
         return range(0)
-    found = range(seeds[0], seeds[0] + len(seeds))
-    if list(seeds) != list(found):
+    found = range(int(given[0]), int(given[0]) + len(given))
+    if given != list(found):
         raise UserError("seed: a sweep takes consecutive seeds, such as seed=1..3")
     return found
 

@@ -198,7 +198,8 @@ def section(outcome: Outcome, level: int = 2) -> Iterator[Node]:
     yield from state(outcome)
     if outcome.study.published:
         yield Paragraph(published_sentence(outcome.published()))
-    yield Paragraph(study.refuted_if, "What would refute it")
+    if study.refuted_if:  # a sweep only asks
+        yield Paragraph(study.refuted_if, "What would refute it")
     if study.meaning and outcome.scale == 1 and outcome.is_whole:
         yield Paragraph(study.meaning, "What it means")
     yield from figures(outcome)

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from clearformer.errors import harmless
 from clearformer.training.config import RunConfig
 from clearformer.training.limits import seconds_left
 from clearformer.training.reporting.report import Reporter, held_out
@@ -70,7 +71,7 @@ class ConsoleReporter(Reporter):
 
     def sampled(self, text: str) -> None:
         self.console.print("a sample:", style="bold")
-        self.console.print(indent(text.strip("\n"), "    "), markup=False)
+        self.console.print(indent(harmless(text).strip("\n"), "    "), markup=False)
 
     def end(self) -> None:
         if self.has_bar:

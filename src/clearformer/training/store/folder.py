@@ -157,6 +157,7 @@ class RunFolder:
         """
         original = self.trained_on()
         if original is None:
+            self.read_config()  # names a folder that has been deleted or moved
             raise RunError(
                 f"{self.env_file}: missing or damaged, so the run's text cannot be checked; if the text has not "
                 f'changed, write {{"text_sha256": "{text_sha256}"}} into it'

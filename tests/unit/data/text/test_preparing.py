@@ -370,7 +370,9 @@ def test_a_full_disk_leaves_nothing_half_made(
 
 def test_a_cache_that_cannot_be_written_is_named(work: Workplace) -> None:
     work.cache.write_text("a file where the folder should be")
-    with pytest.raises(DiskError, match=r"cache.*cannot be written"):
+    with pytest.raises(
+        DiskError, match=r"cache.*cannot be written.*choose another place with \$CLEARFORMER_CACHE$"
+    ):
         work.prepare()
 
 

@@ -65,3 +65,8 @@ def test_a_run_is_listed_with_its_last_evaluation(trained: Any, run_folder: Any)
     assert (whole["step"], whole["val_share"]) == (2, 1.0)
     last = describe(folder)
     assert (last["loss"], last["val_loss"], last["val_share"]) == (1.5, 1.25, 0.5)
+
+
+def test_a_sample_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    ConsoleReporter().sampled("a\x1b[2Jb\n\tc")
+    assert "    a\\x1b[2Jb\n" in capsys.readouterr().err

@@ -1,4 +1,5 @@
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -250,6 +251,12 @@ def test_an_env_that_tells_nothing_is_none(folder: RunFolder, content: str) -> N
     assert folder.command() == []
     assert folder.trained_on() is None
     with pytest.raises(RunError, match=f'env.json: missing or damaged.*"text_sha256": "{SHA256}"'):
+        folder.check_same_data(SHA256)
+
+
+def test_a_folder_deleted_since_is_named_and_not_what_it_lacks(folder: RunFolder) -> None:
+    shutil.rmtree(folder.path)
+    with pytest.raises(RunError, match=r"is not a run folder: it has no config\.toml$"):
         folder.check_same_data(SHA256)
 
 

@@ -1,0 +1,29 @@
+"""Reasons not to compare the losses of runs, told by the settings in which they differ."""
+
+from collections.abc import Collection
+
+TOKENS = (
+    "The tokens differ, and so what a loss or a perplexity per token counts: compare bits per character of texts, or "
+    "BLEU of translations, which clearformer eval measures."
+)
+TASKS = "The tasks differ, and so what a loss counts: compare losses within one task."
+
+
+def caveats(differ: Collection[str], predicts_classes: bool) -> list[str]:
+    """Return a sentence for each reason not to compare losses.
+
+    Args:
+        differ: The dotted keys of the settings that differ between the runs.
+        predicts_classes: Whether the runs classify, so that a loss counts texts and not tokens.
+    """
+    if {"train.objective", "train.objective.kind"} & set(differ):
+        return [TASKS]
+    told = []
+    if not predicts_classes and any(key.partition(".")[0] == "tokenizer" for key in differ):
+        told.append(TOKENS)
+    if data := [key for key in differ if key.partition(".")[0] == "data"]:
+        told.append(
+            f"The data differ ({', '.join(data)}): held-out losses can be compared only if the held-out data are the "
+            "same."
+        )
+    return told
