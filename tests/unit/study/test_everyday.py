@@ -208,17 +208,6 @@ def test_a_run_that_was_not_evaluated_is_compared_by_what_there_is(run: Callable
     assert found.differences[0].difference.low is None
 
 
-def test_a_run_made_twice_is_no_second_seed(run: Callable[..., Path]) -> None:
-    for name, held_out in (("a", 2.0), ("again", 2.2)):
-        run(name, 3.0, held_out, seed=1)
-    run("b", 3.0, 2.5, seed=1, train={"lr": 0.5})
-    found = compare("a", "again", "b")
-    both = found.groups[0].val_loss
-    assert both is not None
-    assert (both.mean, both.n, both.low) == (pytest.approx(2.1), 1, None)
-    assert found.differences[1].difference.mean == pytest.approx(0.4)
-
-
 def test_losses_of_other_tokens_data_or_tasks_come_with_a_caveat(run: Callable[..., Path]) -> None:
     run("a", 3.0, 2.0)
     run("rate", 3.0, 2.0, train={"lr": 0.5})

@@ -139,11 +139,16 @@ def test_one_with_code_is_refused_with_the_way_out() -> None:
 
 
 @pytest.mark.parametrize("spoil", ["{", "[]", '{"name": "tiny"}', "settings", "arms", "measures", "seeds"])
-def test_a_spoilt_declaration_is_named(tmp_path: Path, spoil: str) -> None:
+def test_a_spoilt_declaration_is_named_and_hides_no_other(
+    tmp_path: Path, spoil: str, caplog: pytest.LogCaptureFixture
+) -> None:
     store = Store(tmp_path / "studies")
+    declare(replace(tiny_study(tmp_path), name="whole"), store)
     file = declare(tiny_study(tmp_path), store)
     content = json.loads(file.read_text())
     file.write_text(json.dumps(content | {spoil: "x"}) if spoil in content else spoil)
-    with pytest.raises(DataError, match=r"study\.json: damaged") as caught:
+    with pytest.raises(DataError, match=r"study\.json: damaged: .*; delete it") as caught:
         study_of_name("tiny", store)
     assert "\n" not in str(caught.value)
+    assert all_studies(store).keys() - studies().keys() == {"whole"}
+    assert f"{caught.value}; left out" in caplog.text

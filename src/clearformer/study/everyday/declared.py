@@ -4,6 +4,7 @@ It holds names, settings and numbers, and no code: every arm is a training, and 
 """
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from clearformer.study.measures.losses import LOSSES
 from clearformer.study.report.figures.curves import Curves
 from clearformer.study.store import Store
 from clearformer.study.study import Claim, Published, Study, Training
+
+logger = logging.getLogger(__name__)
 
 FILE = "study.json"
 PROSE = frozenset({"question", "lecture", "refuted_if", "fairness"})
@@ -133,18 +136,20 @@ def read_declaration(file: Path) -> Study:
             raise ConfigError("not a study declaration")
         return from_declaration(content)
     except (OSError, ValueError, ConfigError) as error:
-        raise DataError(f"{file}: damaged: {error}") from None
+        raise DataError(f"{file}: damaged: {error}; delete it and declare the study again") from None
 
 
 def all_studies(store: Store) -> dict[str, Study]:
     """Return the lectures' studies, the registered ones, and those that a folder declares, by name.
 
-    Raises:
-        DataError: a declaration is damaged.
+    A damaged declaration is left out, with a warning.
     """
     found = dict(studies())
     for file in sorted(store.folder.glob(f"*/{FILE}")):
-        found.setdefault(file.parent.name, read_declaration(file))
+        try:
+            found.setdefault(file.parent.name, read_declaration(file))
+        except DataError as error:
+            logger.warning("%s; left out", error)
     return found
 
 

@@ -17,7 +17,8 @@ def losses(run: Run) -> Values:
     """Return a run's losses from its metrics.jsonl.
 
     Returns:
-        train_loss: The mean over the last twentieth of the steps, in nats a token; `train_perplexity` is e to that.
+        train_loss: The mean over the logged ones of the last twentieth of the steps, in nats a token;
+            `train_perplexity` is e to that.
         val_loss: The loss of the whole held-out split, in nats a token; `perplexity` is e to that. Both are None if
             nothing is held out.
         parameters: The number of parameters of the model.
@@ -36,7 +37,7 @@ def losses(run: Run) -> Values:
 
 
 def last_training_loss(lines: list[dict[str, Any]], step: int) -> float:
-    """Return the mean training loss over the last twentieth of `step` steps."""
+    """Return the mean training loss over the logged ones of the last twentieth of `step` steps."""
     last = [line["loss"] for line in lines if line["step"] > (1 - LAST) * step]
     return statistics.fmean(last or [lines[-1]["loss"]])
 

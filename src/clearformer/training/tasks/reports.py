@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from clearformer.errors import count
 from clearformer.evaluation.classes.metrics import ClassificationReport
 
 
@@ -65,16 +66,14 @@ class EvaluationReport:
 
 def one_vocabulary(vocab_size: int) -> str:
     """Return a sentence that says which losses may be compared."""
-    return (
-        f"Perplexity and loss per token are comparable only within one vocabulary (here {vocab_size} tokens)"
-    )
+    tokens = count(vocab_size, "token")
+    return f"Perplexity and loss per token are comparable only within one vocabulary (here {tokens})"
 
 
 def vocabulary_note(vocab_size: int) -> Section:
     """Return the same as a line for the figures at the end of a run."""
-    return Section(
-        text=f"(perplexities are comparable only within one vocabulary, here {vocab_size:,} tokens)"
-    )
+    tokens = count(vocab_size, "token")
+    return Section(text=f"(perplexities are comparable only within one vocabulary, here {tokens})")
 
 
 def accuracy_figures(
