@@ -433,6 +433,7 @@ def test_an_exported_model_is_the_one_that_was_imported(pair: Pair, tmp_path: Pa
     texts, targets = batch(pair.family)
 
     assert fitted.class_name == type(pair.theirs).__name__
+    assert repr(fitted) == f"ArchitectureMatch({fitted.class_name})"
     assert again.config == pair.read.config
     assert again.weights.keys() == pair.read.weights.keys()
     assert all(torch.equal(again.weights[name], tensor) for name, tensor in pair.read.weights.items())

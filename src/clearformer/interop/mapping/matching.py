@@ -14,7 +14,7 @@ from clearformer.interop.mapping.rewriting import Form, forms
 from clearformer.model import ModelConfig
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ArchitectureMatch:
     """An architecture that fits a model, and the model's settings in it.
 
@@ -27,6 +27,9 @@ class ArchitectureMatch:
     architecture: Architecture
     config: ModelConfig
     form: Form
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.class_name})"
 
     @property
     def class_name(self) -> str:
