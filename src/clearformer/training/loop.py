@@ -128,13 +128,14 @@ def train(
             tokenizer = pretrained_tokenizer(config)
             task, config = open_task(config, device, processes, tokenizer, reporter.preparing)
         training = Training(config, folder, task, device, processes, reporter, clock)
-        if resume:
-            training.resume()
-        else:
-            training.log.reporter.opening(config)  # a failure here comes before anything is written
-            training.start(preset)
-        with Interrupts() as interrupts, memory_errors(LESS_MEMORY):
-            training.run(interrupts, hold.check if hold else None)
+        with training.log.ended():
+            if resume:
+                training.resume()
+            else:
+                training.log.reporter.opening(config)  # a failure here comes before anything is written
+                training.start(preset)
+            with Interrupts() as interrupts, memory_errors(LESS_MEMORY):
+                training.run(interrupts, hold.check if hold else None)
     return TrainResult(training.weights_to_use, task, training.progress, training.evaluation)
 
 
@@ -267,28 +268,28 @@ class Training:
             self.begin_snapshots()
             self.prepare_steps()
             self.begin_steps()
-            with self.log.reporting(self.config, self.progress):
-                while not self.finished():
-                    result = self.step()
-                    line = self.due_line(result)
-                    if check_hold:
-                        check_hold()
-                    self.log.took(result)
-                    if self.is_due(self.settings.eval_every) or self.is_due(self.settings.checkpoint_every):
-                        line = line or self.log.describe(self.progress, result)
-                        with self.saved_if_it_fails(line):
-                            line |= self.evaluate()
-                    self.log.step(self.progress, line)
-                    self.snapshots.save(self.state, self.progress)
-                    self.sample()
-                    stop = self.signal_to_end()
-                    if stop or self.is_due(self.settings.checkpoint_every):
-                        self.save()
-                    if stop:
-                        self.raise_interrupted(stop)
-                    self.store.check()
-                if self.evaluation is None:  # a finished run that is resumed has none yet
-                    self.evaluate()
+            self.log.begin(self.config, self.progress)
+            while not self.finished():
+                result = self.step()
+                line = self.due_line(result)
+                if check_hold:
+                    check_hold()
+                self.log.took(result)
+                if self.is_due(self.settings.eval_every) or self.is_due(self.settings.checkpoint_every):
+                    line = line or self.log.describe(self.progress, result)
+                    with self.saved_if_it_fails(line):
+                        line |= self.evaluate()
+                self.log.step(self.progress, line)
+                self.snapshots.save(self.state, self.progress)
+                self.sample()
+                stop = self.signal_to_end()
+                if stop or self.is_due(self.settings.checkpoint_every):
+                    self.save()
+                if stop:
+                    self.raise_interrupted(stop)
+                self.store.check()
+            if self.evaluation is None:  # a finished run that is resumed has none yet
+                self.evaluate()
 
     def prepare_steps(self) -> None:
         """Set up memory and compile the step if asked; this does not count as training time."""

@@ -131,17 +131,19 @@ class NotebookReporter(ConsoleReporter):
         super().__init__()
         self.console = Console(file=sys.stdout, force_jupyter=False, highlight=False, soft_wrap=True)
         self.has_bar = True
+        self.display: Any = None
 
     def start_bar(self) -> None:
         from IPython.display import display
 
-        self.display: Any = display(as_html(0.0, "the first steps"), raw=True, display_id=True)
+        self.display = display(as_html(0.0, "the first steps"), raw=True, display_id=True)
 
     def move_bar(self, done: float, text: str) -> None:
         self.display.update(as_html(done, text), raw=True)
 
     def stop_bar(self) -> None:
-        self.display.update({"text/html": "", "text/plain": ""}, raw=True)
+        if self.display is not None:
+            self.display.update({"text/html": "", "text/plain": ""}, raw=True)
 
 
 def as_html(done: float, text: str) -> dict[str, str]:
