@@ -299,12 +299,17 @@ class Training:
             free_cores().forget()
 
     def begin_steps(self) -> None:
-        """For `train.max_wall_seconds`: measure how long the end of the run takes, and count the time used so far."""
+        """For `train.max_wall_seconds`: measure how long the end of the run takes, and count the time used so far.
+
+        Raises:
+            NonFiniteError: the held-out loss is not finite before the first step.
+        """
         if self.settings.max_wall_seconds is None or self.finished():
             return
         if self.processes.is_main:
             self.task.prepare_report()
-        self.evaluator.measure(self.weights_to_use)
+        with self.nonfinite_ends_the_run(self.progress.step):
+            self.evaluator.measure(self.weights_to_use)
         if self.progress.step == 0:
             before = self.processes.broadcast(self.clock.seconds())
             self.progress = replace(self.progress, wall_seconds=before, wall_before=before)
