@@ -1635,5 +1635,7 @@ def test_a_run_that_failed_can_be_resumed_and_fails_no_later(
 def test_first_weights_whose_held_out_loss_is_not_finite_are_told_of_in_a_line(trained: Trained) -> None:
     """A run by the clock evaluates them before its first step, to measure how long that takes."""
     wild = ("model.init=gpt2", "model.init.std=1e30", "train.max_wall_seconds=60")
-    with pytest.raises(NonFiniteError, match="step 0: the held-out loss is not finite; first in the output of"):
+    with pytest.raises(
+        NonFiniteError, match="step 0: the held-out loss is not finite; first in the output of"
+    ):
         trained("a", *wild)
