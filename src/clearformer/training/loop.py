@@ -370,11 +370,19 @@ class Training:
         return line
 
     def sample(self) -> None:
-        """Report a sample of the model so far, if one is due."""
+        """Report a sample of the model so far, if one is due.
+
+        Raises:
+            NonFiniteError: the sample's scores are not finite: the last update has spoilt the weights.
+        """
         every = self.settings.sample_every
         if every and self.progress.step % every == 0:
             with self.saved_if_it_fails():
-                self.log.reporter.sampled(self.task.sample(self.weights_to_use))
+                try:
+                    sampled = self.task.sample(self.weights_to_use)
+                except NonFiniteError:
+                    self.raise_nonfinite(self.progress.step, "score of a sample")
+                self.log.reporter.sampled(sampled)
 
     # --- evaluations ----------------------------------------------------------------------------------------
 

@@ -1534,6 +1534,20 @@ def test_a_spoilt_weight_stops_the_run_and_is_not_kept(sabotaged: Callable[..., 
     assert kept_steps(training) == [4, 2]
 
 
+def test_a_sample_whose_scores_are_not_finite_stops_the_run_and_the_state_is_kept(
+    sabotaged: Callable[..., Training],
+) -> None:
+    training = sabotaged(5, make_a_layer_overflow, "train.sample_every=5", "train.eval_every=100")
+
+    run_until_it_fails(
+        training,
+        r"step 5: the score of a sample is not finite; first in the output of blocks\.1\.mlp\.W_in; "
+        r"the state before it is saved as step 5 in",
+    )
+
+    assert kept_steps(training) == [5]
+
+
 def test_without_an_earlier_checkpoint_that_is_said(sabotaged: Callable[..., Training]) -> None:
     training = sabotaged(3, spoil_a_weight)
 
