@@ -22,7 +22,7 @@ class ConsoleReporter(Reporter):
     """Messages, a line for each evaluation and a bar with the time left, all on standard error."""
 
     def __init__(self) -> None:
-        self.console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self.console = Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=True)
         self.bar = Progress(
             BarColumn(bar_width=24),
             TextColumn("{task.description}"),
@@ -129,7 +129,9 @@ class NotebookReporter(ConsoleReporter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.console = Console(file=sys.stdout, force_jupyter=False, highlight=False, soft_wrap=True)
+        self.console = Console(
+            file=sys.stdout, force_jupyter=False, highlight=False, emoji=False, soft_wrap=True
+        )
         self.has_bar = True
         self.display: Any = None
 
