@@ -475,7 +475,6 @@ class Training:
 
     def raise_nonfinite(self, step: int, what: str) -> NoReturn:
         """Raise NonFiniteError, after saving the present state if its weights are finite."""
-        where = self.train_step.find_nonfinite(self.progress.step)
         self.model.zero_grad()
         is_good = weights_are_finite(self.model)
         if is_good:
@@ -487,7 +486,14 @@ class Training:
         elif (newest := self.store.newest_step()) is not None:
             saved = f"the last good state is the checkpoint of step {newest}"
         raise NonFiniteError(
-            f"step {step}: the {what} is not finite; first in {where or 'no single module'}; {saved} in "
+            f"step {step}: the {what} is not finite; first in {self.first_nonfinite()}; {saved} in "
             f"{self.folder.path}; try a new run with a lower train.lr or train.grad_clip_norm",
             step,
         ) from None
+
+    def first_nonfinite(self) -> str:
+        """Return where the next step first meets a value that is not finite, in words."""
+        try:
+            return self.train_step.find_nonfinite(self.progress.step) or "no single module"
+        except Exception as error:  # such as memory that is too small for the step uncompiled
+            return f"a place that could not be looked for ({type(error).__name__})"

@@ -1548,6 +1548,26 @@ def test_a_sample_whose_scores_are_not_finite_stops_the_run_and_the_state_is_kep
     assert kept_steps(training) == [5]
 
 
+def test_where_looking_for_the_place_fails_the_state_is_kept_all_the_same(
+    sabotaged: Callable[..., Training],
+) -> None:
+    """Uncompiled, a step may need more memory than there is."""
+
+    def spoil(training: Training) -> None:
+        def fill_the_memory(*_: object) -> None:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+        make_a_gradient_infinite(training)
+        training.train_step.find_nonfinite = fill_the_memory  # type: ignore[method-assign]
+
+    training = sabotaged(3, spoil)
+    run_until_it_fails(
+        training,
+        r"step 4: the gradient is .* a place that could not be looked for \(OutOfMemoryError\); the state",
+    )
+    assert kept_steps(training) == [3]
+
+
 def test_without_an_earlier_checkpoint_that_is_said(sabotaged: Callable[..., Training]) -> None:
     training = sabotaged(3, spoil_a_weight)
 
