@@ -331,10 +331,11 @@ def deterministic_kernels(device: torch.device) -> Iterator[None]:
         )
     memory: Any = torch.utils.deterministic  # whose stubs lack its setting
     before, fills = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
+    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=device.type == "mps")
     memory.fill_uninitialized_memory = False  # no code here reads memory before writing it
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(before, warn_only=only_warns)
         memory.fill_uninitialized_memory = fills

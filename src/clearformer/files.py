@@ -93,9 +93,12 @@ def file_made_whole(path: Path) -> Iterator[Path]:
     """Yield a file to write; it becomes `path` if the block succeeds, and is deleted otherwise.
 
     Raises:
-        DiskError: it cannot be written; an earlier file is intact.
+        DiskError: it cannot be written, or is a device or a pipe; an earlier file is intact.
     """
     with disk_errors(path):
+        # A device would be a file from then on, for every program.
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise DiskError(f"{path} is not a regular file; choose another name")
         make_folders(path.parent)
         unfinished = _unfinished_in(path.parent)
         try:

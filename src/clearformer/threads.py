@@ -32,7 +32,8 @@ def most_threads() -> int:
 class Threads:
     """A `with` block that may change the number of torch's threads.
 
-    At its end torch has as many as outside of all such blocks, however blocks overlap (those of two streams, say).
+    At its end torch has as many as outside of all such blocks, however blocks overlap (those of two streams, say);
+    while another one is open, no more than cores that this process may use.
 
     Attributes:
         fixes: Whether the number stays the same in the blocks inside.
@@ -63,7 +64,8 @@ class Threads:
         with _lock:
             _open -= 1
             _fixed -= self.fixes
-        self.set(_given)
+            number = min(_given, most_threads()) if _open else _given
+        self.set(number)
 
     def set(self, number: int) -> None:
         """Set the number for this thread of Python."""

@@ -109,6 +109,15 @@ def test_a_file_that_is_not_finished_leaves_what_was_there(tmp_path: Path) -> No
     assert tree(tmp_path) == {"file": "old"}
 
 
+@pytest.mark.skipif(os.name != "posix", reason="has no named pipes")
+def test_what_is_no_regular_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+    """As of /dev/null, written to with the rights to do so."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DiskError, match="is not a regular file; choose another name"):
+        write_file(tmp_path / "pipe", b"new")
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_folders_that_are_there_are_not_synced(tmp_path: Path, synced: Synced) -> None:
     make_folders(tmp_path)
     assert not synced(tmp_path)

@@ -208,6 +208,9 @@ def made(base: Any, method: str, value: Any) -> Any:
         (PairsData, [("a\nb", "c")], "data.kind=odd: each side of a pair must be one line; number 1 is"),
         (LabelledData, [("a", "b"), ("c", 3)], "data.kind=odd: labelled_texts() must yield (text, label)"),
         (LabelledData, ["ab"], "number 1 is 'ab'"),
+        (TextData, ["a", "b\ud800"], r"the text odd: document 2 has half of a surrogate pair ('\ud800')"),
+        (PairsData, [("a", "b\ud800")], "data.kind=odd: number 1 has half of a surrogate pair"),
+        (LabelledData, [("a\ud800", "b")], "data.kind=odd: number 1 has half of a surrogate pair"),
     ],
 )
 def test_what_is_no_such_data_is_refused_with_its_number(base: Any, value: Any, line: str) -> None:

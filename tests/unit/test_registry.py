@@ -17,15 +17,17 @@ from clearformer.cli import main
 from clearformer.config import Spec, resolve, slot_variants, to_toml
 from clearformer.data.text.sources import BUILT_IN
 from clearformer.errors import ConfigError, DataError, UserError
+from clearformer.model import ModelConfig
 from clearformer.model.attention import LastModule, Mean, MultiHead, MultiHeadModule
 from clearformer.model.cache import KeyValueCache, LayerCache
 from clearformer.model.norms import RMSNorm
 from clearformer.presets import PRESETS
 from clearformer.registry import SLOTS, AttentionBase, import_parts, imported_files, register, unregister
 from clearformer.testing import check_kind, close
-from clearformer.training.config import RunConfig
+from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.planning import plan as plan_module
 from clearformer.training.planning.duration import compile_pays
+from clearformer.training.planning.memory import training_memory
 from clearformer.training.planning.plan import plan
 
 
@@ -236,6 +238,33 @@ def test_an_optimizer_of_one_s_own_trains() -> None:
             return [torch.optim.SGD(model.parameters(), lr, momentum=0.9)]
 
     check_kind(WithMomentum())
+
+
+class Slowing(torch.optim.Optimizer):
+    """Smaller steps from step to step; their number is a number of Python's, as in many optimizers."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                state["step"] = state.get("step", 0) + 1
+                state["rate"] = group["lr"] / state["step"]
+                parameter.data.add_(parameter.grad, alpha=-state["rate"])
+
+
+def test_an_optimizer_may_count_in_numbers_that_are_no_tensors() -> None:
+    @register("optimizer")
+    class Slower(Spec):
+        """Gradient descent that slows down."""
+
+        kind: Literal["slower"] = "slower"
+
+        def build(self, model: nn.Module, lr: float, dtype: torch.dtype) -> list[torch.optim.Optimizer]:
+            return [Slowing(model.parameters(), {"lr": lr})]
+
+    check_kind(Slower())
+    config = TrainConfig(max_steps=1, optimizer=Slower(), dtype="float32")
+    assert training_memory(ModelConfig(vocab_size=5), config).optimizer == 0
 
 
 def test_gradients_of_weights_that_no_optimizer_has_do_not_add_up() -> None:

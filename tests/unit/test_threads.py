@@ -98,6 +98,16 @@ def test_no_block_changes_their_number_where_it_is_fixed(load: Load, inside: typ
     assert numbers(ThreadsByLoad(), load, [3]) == [1]
 
 
+def test_a_block_inside_leaves_the_fixed_number_where_torch_has_more(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "most_threads", lambda: 2)  # of four, by a quota
+    with FixedThreads():
+        assert numbers(ThreadsByLoad(), load, [0]) == [2]
+        assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == 4
+
+
 @pytest.mark.parametrize("block", [ThreadsByLoad, FixedThreads])
 def test_there_are_never_more_than_the_cores_that_may_be_used(
     load: Load, block: type[Threads], monkeypatch: pytest.MonkeyPatch

@@ -66,12 +66,10 @@ def extents_of_documents(path: Path, field: str) -> Iterator[tuple[int, int, int
     """
     if _is_jsonl(path):
         for line in lines_as_bytes(path):
-            if line.content.strip():
-                text = _text_field(
-                    f"{path}, line {line.number}", line.content.decode("utf-8-sig").rstrip(), field
-                )
-                if text:
-                    yield line.start, line.stop, len(text.encode())
+            # Blank as in `_json_documents`: to a string, more than ASCII's characters are white space.
+            content = line.content.decode("utf-8-sig" if line.number == 1 else "utf-8").rstrip()
+            if content and (text := _text_field(f"{path}, line {line.number}", content, field)):
+                yield line.start, line.stop, len(text.encode())
         return
     with _opened(path) as file:
         head = file.read(len(codecs.BOM_UTF8))
@@ -309,15 +307,23 @@ def json_field(where: str, record: dict[str, Any], field: str, fix: str) -> Any:
         hint = did_you_mean(field, record) or f"; it has {', '.join(map(repr, record)) or 'none'}"
         raise DataError(f"{where}: no field {field!r}{hint} ({fix})")
     value = record[field]
-    if isinstance(value, str) and not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise DataError(
-                f"{where}: field {field!r} has half of a surrogate pair ({value[error.start]!a}), "
-                "which is not a character: remove it"
-            ) from None
+    if isinstance(value, str):
+        check_characters(f"{where}: field {field!r}", value)
     return value
+
+
+def check_characters(what: str, text: str) -> None:
+    """Refuse a text that no file can hold in UTF-8; the message calls it `what`.
+
+    Raises:
+        DataError: it has half of a surrogate pair.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{what} has half of a surrogate pair ({text[error.start]!a}), which is not a character: remove it"
+        ) from None
 
 
 def _check_not_binary(path: Path | str, block: bytes, offset: int) -> None:

@@ -107,7 +107,9 @@ class Evaluator:
         if not math.isfinite(result.loss):
             raise NonFiniteValueError("held-out loss")
         share = 1.0 if n_rows is None else n_rows / self.task.n_held_out
-        line = {"val_loss": result.loss, "val_share": share, **self.task.metrics(result)}
+        metrics = self.task.metrics(result).items()
+        finite = {name: value for name, value in metrics if math.isfinite(value)}  # JSON has no other numbers
+        line = {"val_loss": result.loss, "val_share": share, **finite}
         return HeldOutEvaluation(result, line, n_rows is None)
 
     def measure(self, model: Transformer) -> None:

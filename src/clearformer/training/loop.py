@@ -128,13 +128,14 @@ def train(
             tokenizer = pretrained_tokenizer(config)
             task, config = open_task(config, device, processes, tokenizer, reporter.preparing)
         training = Training(config, folder, task, device, processes, reporter, clock)
-        if resume:
-            training.resume()
-        else:
-            training.log.reporter.opening(config)  # a failure here comes before anything is written
-            training.start(preset)
-        with Interrupts() as interrupts, memory_errors(LESS_MEMORY):
-            training.run(interrupts, hold.check if hold else None)
+        with training.log.ended():
+            if resume:
+                training.resume()
+            else:
+                training.log.reporter.opening(config)  # a failure here comes before anything is written
+                training.start(preset)
+            with Interrupts() as interrupts, memory_errors(LESS_MEMORY):
+                training.run(interrupts, hold.check if hold else None)
     return TrainResult(training.weights_to_use, task, training.progress, training.evaluation)
 
 
@@ -267,28 +268,28 @@ class Training:
             self.begin_snapshots()
             self.prepare_steps()
             self.begin_steps()
-            with self.log.reporting(self.config, self.progress):
-                while not self.finished():
-                    result = self.step()
-                    line = self.due_line(result)
-                    if check_hold:
-                        check_hold()
-                    self.log.took(result)
-                    if self.is_due(self.settings.eval_every) or self.is_due(self.settings.checkpoint_every):
-                        line = line or self.log.describe(self.progress, result)
-                        with self.saved_if_it_fails(line):
-                            line |= self.evaluate()
-                    self.log.step(self.progress, line)
-                    self.snapshots.save(self.state, self.progress)
-                    self.sample()
-                    stop = self.signal_to_end()
-                    if stop or self.is_due(self.settings.checkpoint_every):
-                        self.save()
-                    if stop:
-                        self.raise_interrupted(stop)
-                    self.store.check()
-                if self.evaluation is None:  # a finished run that is resumed has none yet
-                    self.evaluate()
+            self.log.begin(self.config, self.progress)
+            while not self.finished():
+                result = self.step()
+                line = self.due_line(result)
+                if check_hold:
+                    check_hold()
+                self.log.took(result)
+                if self.is_due(self.settings.eval_every) or self.is_due(self.settings.checkpoint_every):
+                    line = line or self.log.describe(self.progress, result)
+                    with self.saved_if_it_fails(line):
+                        line |= self.evaluate()
+                self.log.step(self.progress, line)
+                self.snapshots.save(self.state, self.progress)
+                self.sample()
+                stop = self.signal_to_end()
+                if stop or self.is_due(self.settings.checkpoint_every):
+                    self.save()
+                if stop:
+                    self.raise_interrupted(stop)
+                self.store.check()
+            if self.evaluation is None:  # a finished run that is resumed has none yet
+                self.evaluate()
 
     def prepare_steps(self) -> None:
         """Set up memory and compile the step if asked; this does not count as training time."""
@@ -298,12 +299,17 @@ class Training:
             free_cores().forget()
 
     def begin_steps(self) -> None:
-        """For `train.max_wall_seconds`: measure how long the end of the run takes, and count the time used so far."""
+        """For `train.max_wall_seconds`: measure how long the end of the run takes, and count the time used so far.
+
+        Raises:
+            NonFiniteError: the held-out loss is not finite before the first step.
+        """
         if self.settings.max_wall_seconds is None or self.finished():
             return
         if self.processes.is_main:
             self.task.prepare_report()
-        self.evaluator.measure(self.weights_to_use)
+        with self.nonfinite_ends_the_run(self.progress.step):
+            self.evaluator.measure(self.weights_to_use)
         if self.progress.step == 0:
             before = self.processes.broadcast(self.clock.seconds())
             self.progress = replace(self.progress, wall_seconds=before, wall_before=before)
@@ -364,11 +370,19 @@ class Training:
         return line
 
     def sample(self) -> None:
-        """Report a sample of the model so far, if one is due."""
+        """Report a sample of the model so far, if one is due.
+
+        Raises:
+            NonFiniteError: the sample's scores are not finite: the last update has spoilt the weights.
+        """
         every = self.settings.sample_every
         if every and self.progress.step % every == 0:
             with self.saved_if_it_fails():
-                self.log.reporter.sampled(self.task.sample(self.weights_to_use))
+                try:
+                    sampled = self.task.sample(self.weights_to_use)
+                except NonFiniteError:
+                    self.raise_nonfinite(self.progress.step, "score of a sample")
+                self.log.reporter.sampled(sampled)
 
     # --- evaluations ----------------------------------------------------------------------------------------
 
@@ -461,7 +475,6 @@ class Training:
 
     def raise_nonfinite(self, step: int, what: str) -> NoReturn:
         """Raise NonFiniteError, after saving the present state if its weights are finite."""
-        where = self.train_step.find_nonfinite(self.progress.step)
         self.model.zero_grad()
         is_good = weights_are_finite(self.model)
         if is_good:
@@ -473,7 +486,14 @@ class Training:
         elif (newest := self.store.newest_step()) is not None:
             saved = f"the last good state is the checkpoint of step {newest}"
         raise NonFiniteError(
-            f"step {step}: the {what} is not finite; first in {where or 'no single module'}; {saved} in "
+            f"step {step}: the {what} is not finite; first in {self.first_nonfinite()}; {saved} in "
             f"{self.folder.path}; try a new run with a lower train.lr or train.grad_clip_norm",
             step,
         ) from None
+
+    def first_nonfinite(self) -> str:
+        """Return where the next step first meets a value that is not finite, in words."""
+        try:
+            return self.train_step.find_nonfinite(self.progress.step) or "no single module"
+        except Exception as error:  # such as memory that is too small for the step uncompiled
+            return f"a place that could not be looked for ({type(error).__name__})"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from clearformer.config import NONE, Spec
 from clearformer.device import resolve_compile, resolve_dtype
 from clearformer.errors import ConfigError
+from clearformer.files import whole_path
 from clearformer.text import Tokenizer
 from clearformer.training.config import MAY_CHANGE, TRAIN_MAY_CHANGE, RunConfig
 from clearformer.training.planning.duration import compile_pays
@@ -134,4 +134,4 @@ def differences(a: Spec, b: Spec, prefix: str = "") -> Iterator[tuple[str, Any, 
 def with_absolute_paths(data: Spec) -> Spec:
     """Return the data's settings with absolute paths."""
     paths = {name: getattr(data, name) for name in PATHS if getattr(data, name, None) is not None}
-    return data.replace(**{name: str(Path(path).expanduser().resolve()) for name, path in paths.items()})
+    return data.replace(**{name: str(whole_path(path)) for name, path in paths.items()})

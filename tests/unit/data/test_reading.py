@@ -153,6 +153,12 @@ def test_jsonl_has_a_document_a_line(tmp_path: Path) -> None:
     assert documents(written(tmp_path, "A.NDJSON", content), "text") == [text for text in texts if text]
 
 
+def test_a_jsonl_line_of_any_white_space_is_blank_to_readers_and_places(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.jsonl", '\ufeff\n{"text": "one"}\n\u00a0\u3000\r\n{"text": "two"}')
+    assert documents(path) == ["one", "two"]
+    assert list(extents_of_documents(path, "text")) == [(4, 19, 3), (27, 42, 3)]
+
+
 def test_a_long_jsonl_document_comes_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "BLOCK_BYTES", 3)
     path = written(tmp_path, "a.jsonl", '{"text": "abcdef"}\n{"text": "abcdefg"}')

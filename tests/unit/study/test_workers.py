@@ -442,6 +442,11 @@ def test_the_table_shows_what_runs_waits_and_failed(tmp_path: Path) -> None:
     assert "and 2 more runs" in text
     assert "0 of 8 runs done, 1 running, 6 waiting, 1 failed" in text
 
+    shown = io.StringIO()
+    watch.live.console.file = shown
+    watch.live.console.print(watch.table([Standing(jobs[1], "failed", problem="[/x] of :key: has [b]")]))
+    assert "[/x] of :key: has [b]" in shown.getvalue()
+
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, probes: Callable[..., Any]) -> None:
     study, _, _ = probes()

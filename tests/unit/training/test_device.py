@@ -331,6 +331,17 @@ def test_deterministic_kernels_are_used_inside_the_block_alone(monkeypatch: pyte
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+def test_a_caller_who_is_only_warned_of_other_kernels_goes_on_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with deterministic_kernels(CPU):
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_an_environment_that_keeps_cublas_from_being_deterministic_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

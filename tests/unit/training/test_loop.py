@@ -1534,6 +1534,40 @@ def test_a_spoilt_weight_stops_the_run_and_is_not_kept(sabotaged: Callable[..., 
     assert kept_steps(training) == [4, 2]
 
 
+def test_a_sample_whose_scores_are_not_finite_stops_the_run_and_the_state_is_kept(
+    sabotaged: Callable[..., Training],
+) -> None:
+    training = sabotaged(5, make_a_layer_overflow, "train.sample_every=5", "train.eval_every=100")
+
+    run_until_it_fails(
+        training,
+        r"step 5: the score of a sample is not finite; first in the output of blocks\.1\.mlp\.W_in; "
+        r"the state before it is saved as step 5 in",
+    )
+
+    assert kept_steps(training) == [5]
+
+
+def test_where_looking_for_the_place_fails_the_state_is_kept_all_the_same(
+    sabotaged: Callable[..., Training],
+) -> None:
+    """Uncompiled, a step may need more memory than there is."""
+
+    def spoil(training: Training) -> None:
+        def fill_the_memory(*_: object) -> None:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+        make_a_gradient_infinite(training)
+        training.train_step.find_nonfinite = fill_the_memory  # type: ignore[method-assign]
+
+    training = sabotaged(3, spoil)
+    run_until_it_fails(
+        training,
+        r"step 4: the gradient is .* a place that could not be looked for \(OutOfMemoryError\); the state",
+    )
+    assert kept_steps(training) == [3]
+
+
 def test_without_an_earlier_checkpoint_that_is_said(sabotaged: Callable[..., Training]) -> None:
     training = sabotaged(3, spoil_a_weight)
 
@@ -1630,3 +1664,12 @@ def test_a_run_that_failed_can_be_resumed_and_fails_no_later(
         resumed("a")
     assert kept_steps(training) == [3]
     assert json.loads((last_checkpoint(training.folder) / "state.json").read_text())["step"] == 3
+
+
+def test_first_weights_whose_held_out_loss_is_not_finite_are_told_of_in_a_line(trained: Trained) -> None:
+    """A run by the clock evaluates them before its first step, to measure how long that takes."""
+    wild = ("model.init=gpt2", "model.init.std=1e30", "train.max_wall_seconds=60")
+    with pytest.raises(
+        NonFiniteError, match="step 0: the held-out loss is not finite; first in the output of"
+    ):
+        trained("a", *wild)

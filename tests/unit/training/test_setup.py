@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from clearformer.data import TextData
 from clearformer.errors import ConfigError
 from clearformer.files import give_usual_mode
 from clearformer.presets import resolve_run
@@ -63,3 +64,11 @@ def test_a_file_is_read_by_whom_the_umask_says(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert file.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_name_like_the_home_of_nobody_is_a_file_s_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = setup.with_absolute_paths(TextData(path="~nobody-of-this-name/text.txt"))
+    assert data == TextData(path=f"{tmp_path}/~nobody-of-this-name/text.txt")

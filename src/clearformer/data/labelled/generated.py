@@ -2,7 +2,7 @@
 
 from clearformer.data.labelled.config import LabelledData
 from clearformer.data.labelled.reading import LabelledText
-from clearformer.data.reading import has_text
+from clearformer.data.reading import check_characters, has_text
 from clearformer.errors import DataError, shown
 
 
@@ -10,7 +10,7 @@ def generated_texts(config: LabelledData) -> list[LabelledText]:
     """Return the texts of a kind's method `labelled_texts`, numbered from 1.
 
     Raises:
-        DataError: one of them is not a text and a label, both non-blank strings.
+        DataError: one of them is not a text and a label, both non-blank strings of whole characters.
     """
     texts = []
     for number, made in enumerate(config.made(), start=1):
@@ -19,5 +19,7 @@ def generated_texts(config: LabelledData) -> list[LabelledText]:
                 f"data.kind={config.kind}: labelled_texts() must yield (text, label), two strings that are not blank; "
                 f"number {number} is {shown(made)}"
             )
+        for part in made:
+            check_characters(f"data.kind={config.kind}: number {number}", part)
         texts.append(LabelledText(*made, number))
     return texts

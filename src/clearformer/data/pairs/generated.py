@@ -7,7 +7,7 @@ from typing import Any
 from clearformer.data.holding_out import HeldOutPairs, hold_out_pairs
 from clearformer.data.pairs.config import PairsData
 from clearformer.data.pairs.source import Pair, PairSource, digest_of
-from clearformer.data.reading import has_text
+from clearformer.data.reading import check_characters, has_text
 from clearformer.errors import DataError, shown
 
 
@@ -26,7 +26,7 @@ class GeneratedPairs(PairSource):
         """The pairs, numbered from 1.
 
         Raises:
-            DataError: one of them is not two non-blank lines.
+            DataError: one of them is not two non-blank lines of whole characters.
         """
         pairs = []
         for number, made in enumerate(self.config.made(), start=1):
@@ -40,6 +40,8 @@ class GeneratedPairs(PairSource):
                     f"data.kind={self.config.kind}: each side of a pair must be one line; number "
                     f"{number} is {shown(made)}"
                 )
+            for side in made:
+                check_characters(f"data.kind={self.config.kind}: number {number}", side)
             pairs.append(Pair(*made, number))
         return pairs
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearformer.data.locating.places import Origin
-from clearformer.data.reading import Chunk
+from clearformer.data.reading import Chunk, check_characters
 from clearformer.data.text.source import Source
 from clearformer.errors import DataError, shown
 
@@ -33,7 +33,7 @@ class GeneratedSource(Source):
         """Yield the strings that the function yields.
 
         Raises:
-            DataError: it yields anything but strings.
+            DataError: it yields anything but strings of whole characters.
         """
         made: Any = self.make()
         if isinstance(made, str) or not isinstance(made, Iterable):
@@ -45,6 +45,7 @@ class GeneratedSource(Source):
                 raise DataError(
                     f"the text {self.name}: its function must yield strings; document {number} is {shown(document)}"
                 )
+            check_characters(f"the text {self.name}: document {number}", document)
             yield document
 
     def documents(self) -> Iterator[Chunk]:

@@ -47,7 +47,7 @@ class MarkovChain:
         kept = sorted(letter for letter, _ in Counter(text.replace(REST, "")).most_common(n_symbols - 1))
         symbols = "".join(kept) + REST
         number = {letter: i for i, letter in enumerate(kept)}
-        ids = np.array([number.get(letter, n_symbols - 1) for letter in text])
+        ids = np.array([number.get(letter, len(kept)) for letter in text])
         states = np.zeros_like(ids)
         for back in range(order, 0, -1):
             states = states * len(symbols) + np.roll(ids, back)

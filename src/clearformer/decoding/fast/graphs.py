@@ -118,10 +118,14 @@ _of_models: WeakKeyDictionary[Decoder, GraphedStep] = WeakKeyDictionary()
 
 
 def graphed_step(model: Decoder, step: Callable[..., Any]) -> GraphedStep:
-    """Return the model's own step; its graphs are freed with the model."""
-    if model not in _of_models:
-        _of_models[model] = GraphedStep(step)
-    return _of_models[model]
+    """Return the model's own step; its graphs are freed with the model, or when it takes another step.
+
+    It does so if its weights have got another type or device: a step is compiled for one of each.
+    """
+    own = _of_models.get(model)
+    if own is None or own.step is not step:
+        own = _of_models[model] = GraphedStep(step)
+    return own
 
 
 def can_be_recorded(cache: Cache, tokens: Tensor) -> bool:

@@ -233,7 +233,8 @@ class TableWatch(Watch):
 
     def __init__(self, jobs: Sequence[Job], store: Store) -> None:
         super().__init__(jobs, store)
-        self.live = Live(console=Console(file=sys.stderr, highlight=False), auto_refresh=False)
+        console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+        self.live = Live(console=console, auto_refresh=False)
 
     def __enter__(self) -> "TableWatch":
         self.live.start()

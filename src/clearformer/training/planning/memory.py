@@ -66,10 +66,11 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
             micro_batch.run(live)
         _update(optimizers)
         states = [state for optimizer in optimizers for state in optimizer.state.values()]
+        kept = (value for state in states for value in state.values() if isinstance(value, Tensor))
         return MemoryBytes(
             weights=_n_bytes(model.parameters()),
             gradients=gradients,
-            optimizer=_n_bytes(value for state in states for value in state.values()) + _n_bytes(averages),
+            optimizer=_n_bytes(kept) + _n_bytes(averages),
             activations=activations,
             peak=live.peak,
         )

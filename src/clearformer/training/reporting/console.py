@@ -23,7 +23,7 @@ class ConsoleReporter(Reporter):
     """Messages, a line for each evaluation and a bar with the time left, all on standard error."""
 
     def __init__(self) -> None:
-        self.console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self.console = Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=True)
         self.bar = Progress(
             BarColumn(bar_width=24),
             TextColumn("{task.description}"),
@@ -130,19 +130,23 @@ class NotebookReporter(ConsoleReporter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.console = Console(file=sys.stdout, force_jupyter=False, highlight=False, soft_wrap=True)
+        self.console = Console(
+            file=sys.stdout, force_jupyter=False, highlight=False, emoji=False, soft_wrap=True
+        )
         self.has_bar = True
+        self.display: Any = None
 
     def start_bar(self) -> None:
         from IPython.display import display
 
-        self.display: Any = display(as_html(0.0, "the first steps"), raw=True, display_id=True)
+        self.display = display(as_html(0.0, "the first steps"), raw=True, display_id=True)
 
     def move_bar(self, done: float, text: str) -> None:
         self.display.update(as_html(done, text), raw=True)
 
     def stop_bar(self) -> None:
-        self.display.update({"text/html": "", "text/plain": ""}, raw=True)
+        if self.display is not None:
+            self.display.update({"text/html": "", "text/plain": ""}, raw=True)
 
 
 def as_html(done: float, text: str) -> dict[str, str]:

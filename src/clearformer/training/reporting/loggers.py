@@ -204,7 +204,8 @@ class LoggingReporter(Reporter):
         self.reporter.stepped(progress, metrics)
 
     def end(self) -> None:
-        self._call("finish", self.summary)
+        if self.is_started:
+            self._call("finish", self.summary)
         self.reporter.end()
 
     def _call(self, method: str, *arguments: Any) -> None:

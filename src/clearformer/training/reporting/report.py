@@ -36,4 +36,4 @@ class Reporter:
         """Report a sample of the model's output during training."""
 
     def end(self) -> None:
-        """Called when training is over, for whatever reason."""
+        """Called when training is over, for whatever reason, even if it could not begin."""

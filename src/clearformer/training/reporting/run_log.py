@@ -45,14 +45,17 @@ class RunLog:
         return [self.metrics, self.lr_factors, self.threads]
 
     @contextmanager
-    def reporting(self, config: RunConfig, progress: Progress) -> Iterator[None]:
-        """Call the reporter's `begin` at the start of the `with` block, and `end` however it ends."""
-        self.last = progress
+    def ended(self) -> Iterator[None]:
+        """Call the reporter's `end` after the `with` block, however it ends."""
         try:
-            self.reporter.begin(config, progress)
             yield
         finally:
             self.reporter.end()
+
+    def begin(self, config: RunConfig, progress: Progress) -> None:
+        """Call the reporter's `begin`."""
+        self.last = progress
+        self.reporter.begin(config, progress)
 
     def describe(self, progress: Progress, result: StepResult) -> dict[str, Any]:
         """Return a step's line for metrics.jsonl, with the tokens per second since the last regular line."""

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from clearformer.errors import ConfigError, shown
 from clearformer.model import Transformer, build
 from clearformer.training.config import RunConfig
 from clearformer.training.optim.optimizers import build_optimizers
 from clearformer.training.store.checkpoint import Checkpoint, Progress
 
 RAW = ".weight_now"  # marks the trained weights if the checkpoint's model is their moving average
+NUMBER = ".number"  # marks a number of Python's in an optimiser's state, which is no tensor there
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,29 @@ def load_raw_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def optimizer_tensors(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """Return copies of the optimisers' state as `PARAMETER.KEY`, such as `blocks.0.attn.W_Q.weight.exp_avg`."""
+    """Return copies of the optimisers' state as `PARAMETER.KEY`, such as `blocks.0.attn.W_Q.weight.exp_avg`.
+
+    Raises:
+        ConfigError: a value is neither a tensor nor a number.
+    """
     parameters = dict(model.named_parameters())
-    return {
-        f"{name}.{key}": _on_cpu(value, copy=True)
+    return dict(
+        _kept(f"{name}.{key}", value)
         for optimizer in optimizers
         for name, parameter in parameters.items()
         for key, value in optimizer.state.get(parameter, {}).items()
-    }
+    )
+
+
+def _kept(name: str, value: object) -> tuple[str, Tensor]:
+    """Return the name and the tensor under which a checkpoint keeps a value of an optimiser's state."""
+    if isinstance(value, Tensor):
+        return name, _on_cpu(value, copy=True)
+    if isinstance(value, int | float):  # a number of steps, say; True and False are ints too
+        return name + NUMBER, torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+    raise ConfigError(
+        f"train.optimizer: a checkpoint keeps tensors and numbers of an optimizer's state; {name} is {shown(value)}"
+    )
 
 
 def load_optimizer_tensors(
@@ -109,11 +126,11 @@ def load_optimizer_tensors(
     for full_name, tensor in tensors.items():
         if full_name.endswith(RAW):
             continue
-        name, _, key = full_name.rpartition(".")
+        name, _, key = full_name.removesuffix(NUMBER).rpartition(".")
         parameter = parameters[name]
-        owners[parameter].state[parameter][key] = tensor.to(
-            parameter.device, copy=True
-        )  # a copy, not memory mapped from the file
+        # A copy, not memory mapped from the file.
+        value = tensor.item() if full_name.endswith(NUMBER) else tensor.to(parameter.device, copy=True)
+        owners[parameter].state[parameter][key] = value
     for optimizer in optimizers:
         check_state_keys(optimizer)
 

@@ -247,7 +247,7 @@ class Task(ABC):
         return self.evaluate(model, dtype), self.evaluate(model, dtype, n_rows)
 
     def metrics(self, result: Any) -> Mapping[str, float]:
-        """Return the values of an evaluation that metrics.jsonl records in addition to the loss."""
+        """Return the values of an evaluation that metrics.jsonl records in addition to the loss, if they are finite."""
         return {}
 
     @classmethod

@@ -32,6 +32,12 @@ def test_rarer_characters_become_one() -> None:
     assert chain.counts.tolist() == [[3, 2, 2]]
 
 
+def test_the_sign_for_rarer_characters_may_occur_in_a_text_of_few() -> None:
+    chain = MarkovChain.of(f"aa{REST}b", order=0, n_symbols=8)
+    assert chain.symbols == f"ab{REST}"
+    assert chain.counts.tolist() == [[2, 1, 1]]
+
+
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_a_sample_has_the_chain_s_probabilities(order: int) -> None:
     chain = MarkovChain.of(TEXT, order, n_symbols=4)

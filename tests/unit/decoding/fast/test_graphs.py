@@ -204,6 +204,11 @@ def test_a_model_keeps_its_own_graphs_and_only_some() -> None:
     assert graphed_step(model, read_tokens) is graphed_step(model, read_tokens)
     assert graphed_step(model, read_tokens) is not graphed_step(other, read_tokens)
 
+    def of_another_type(*_: Any) -> None: ...
+
+    assert graphed_step(model, of_another_type).step is of_another_type
+    assert graphed_step(model, read_tokens).step is read_tokens
+
     step = GraphedStep(read_tokens, Recorder())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decode_state, "compiled_step", lambda *_: step)

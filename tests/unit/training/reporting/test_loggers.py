@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import clearformer as cf
-from clearformer.errors import ConfigError
+from clearformer.errors import ClearformerError, ConfigError
 from clearformer.training.reporting.loggers import JSONLines, LoggingReporter, TensorBoard, WandB
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import Progress
@@ -149,10 +149,30 @@ def test_a_logger_that_fails_is_left_out_and_the_run_goes_on() -> None:
 
     kept, failing = Kept(), Failing()
     reporter = LoggingReporter(Told(), [failing, kept])
+    reporter.begin(cf.preset("quick", train={"max_steps": 2}), Progress())
     for step in (1, 2):
         reporter.stepped(Progress(step=step), {"step": step, "loss": 1.0})
     reporter.end()
 
     assert Told.said == ["Failing disabled for the rest of the run: OSError: no network"]
-    assert kept.told == [(1, {"loss": 1.0}), (2, {"loss": 1.0}), {"loss": 1.0}]
-    assert failing.told == []
+    assert kept.told == [2, (1, {"loss": 1.0}), (2, {"loss": 1.0}), {"loss": 1.0}]
+    assert failing.told == [2]
+
+
+def test_loggers_are_finished_once_where_a_run_cannot_begin(
+    trained: Any, resumed: Any, run_folder: Any
+) -> None:
+    class Failing(Kept):
+        def start(self, config: cf.RunConfig) -> None:
+            raise OSError("no network")
+
+    trained("a")
+    kept, wider = Kept(), (f"train.pretrained={run_folder('a').path}", "model.d_model=12")
+    with pytest.raises(ConfigError, match=r"train\.pretrained: "):
+        trained("b", *wider, reporter=LoggingReporter(Reporter(), [kept]))
+    assert kept.told == [13, {}]
+
+    kept = Kept()
+    with pytest.raises(ClearformerError, match="loggers: Failing cannot start: OSError: no network"):
+        resumed("a", LoggingReporter(Reporter(), [kept, Failing()]), max_steps=20)
+    assert kept.told == [20, {}]

@@ -70,3 +70,8 @@ def test_a_bar_is_no_html_of_the_run_s(drawn: Drawn) -> None:
     assert "value='0.5000' max='1'" in drawn[-1]["text/html"]
     assert "loss &lt;1&gt;" in drawn[-1]["text/html"]
     assert drawn[-1]["text/plain"] == "50% loss <1>"
+
+
+def test_there_is_no_bar_to_take_away_where_a_run_cannot_begin(drawn: Drawn) -> None:
+    NotebookReporter().end()
+    assert drawn == []

@@ -41,6 +41,16 @@ def test_what_the_mark_means_is_said_once_and_only_where_it_stands(
     assert "(~: measured on a fixed part" not in told(1.0, 1.0)
 
 
+def test_texts_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where rich is not told otherwise, it reads `[red]` as a colour and `:car:` as a picture."""
+    reporter = ConsoleReporter()
+    reporter.say("run runs/:car:[red]")
+    reporter.sampled("the [b] of :key:")
+    told = capsys.readouterr().err
+    assert "run runs/:car:[red]\n" in told
+    assert "    the [b] of :key:\n" in told
+
+
 def test_a_run_by_the_clock_foretells_its_steps(capsys: pytest.CaptureFixture[str]) -> None:
     def told(**train: Any) -> str:
         reporter = ConsoleReporter()

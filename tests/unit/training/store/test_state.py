@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from clearformer.errors import ConfigError
 from clearformer.training.config import RunConfig
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.state import (
@@ -118,3 +119,16 @@ def test_a_tensor_of_a_parameter_that_is_not_there_is_refused(configure: Callabl
 
     with pytest.raises(KeyError, match=r"blocks\.9\.x"):
         load_optimizer_tensors(state.model, state.optimizers, {"blocks.9.x.exp_avg": torch.zeros(1)})
+
+
+def test_numbers_of_an_optimizer_come_back_as_they_were_and_anything_else_is_refused() -> None:
+    model = torch.nn.Linear(2, 1, bias=False)
+    one, other = (torch.optim.SGD(model.parameters(), 0.1) for _ in range(2))
+    numbers = {"step": 3, "rate": 0.1, "is_warm": True}
+    one.state[model.weight] |= numbers
+    load_optimizer_tensors(model, [other], optimizer_tensors(model, [one]))
+    assert repr(other.state[model.weight]) == repr(numbers)
+
+    one.state[model.weight]["history"] = [1.0]
+    with pytest.raises(ConfigError, match=r"keeps tensors and numbers .*; weight\.history is \[1\.0\]$"):
+        optimizer_tensors(model, [one])

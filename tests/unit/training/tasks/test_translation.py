@@ -18,7 +18,7 @@ from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training, TrainResult
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import MODEL, OPTIMIZER, Progress, list_checkpoints
-from clearformer.training.store.folder import RunFolder
+from clearformer.training.store.folder import RunFolder, read_metrics
 from clearformer.training.tasks.task import shortened
 
 Trained = Callable[..., TrainResult]
@@ -81,6 +81,18 @@ def test_it_learns_to_write_backwards(trained: Trained, tmp_path: Path) -> None:
     assert unseen not in words
     [[best]] = translate(Run(outcome.model, outcome.task.tokenizer), [unseen], beams=1)
     assert best.text == "bcdb"
+
+
+def test_a_perplexity_that_no_number_holds_is_left_out_of_the_metrics(
+    trained: Trained, run_folder: Callable[[str], RunFolder]
+) -> None:
+    wild = ("model.init=gpt2", "model.init.std=1000", "train.lr=1e-9", "train.max_steps=2")
+    outcome = trained("a", "translation", *wild)
+    assert outcome.evaluation is not None
+    assert outcome.evaluation.loss > 710
+    last = read_metrics(run_folder("a").metrics_file)[-1]
+    assert last["val_loss"] == outcome.evaluation.loss
+    assert "val_perplexity" not in last
 
 
 def test_a_sample_is_a_held_out_source_its_translation_and_the_reference(trained: Trained) -> None:
