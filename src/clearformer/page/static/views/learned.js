@@ -12,10 +12,10 @@ const USES = /** @type {const} */ (["run", "checkpoint", "text", "output", "mask
 function LearnedFrom({ model, found, selection }) {
   const busy = useTrait(model, "busy");
   const answer = useTrait(model, "answer");
-  const key = keyOf(selection, [...USES]);
-  const asked = useTrait(model, "asked");
+  const asked = useTrait(model, "asked"); // the selection that the answer is of
+  const isStale = !asked || keyOf(asked, [...USES]) !== keyOf(selection, [...USES]);
   const ask = () => {
-    model.set("asked", key);
+    model.set("asked", selection);
     model.ask(selection);
   };
   return html`<div class="learned">
@@ -24,7 +24,7 @@ function LearnedFrom({ model, found, selection }) {
       <button type="button" class="is-main" disabled=${busy} onClick=${ask}>Score ${thousands(selection.sample)} training windows</button>
       <span class="note">one backward pass each at every kept checkpoint: this takes a while</span>
     </fieldset>
-    ${found && html`<${Found} model=${model} found=${found} isStale=${asked !== key} notes=${answer.notes} />`}
+    ${found && html`<${Found} model=${model} found=${found} isStale=${isStale} notes=${answer.notes} />`}
   </div>`;
 }
 
