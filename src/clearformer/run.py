@@ -56,6 +56,7 @@ class Run:
         tokenizer: The tokeniser that the model was trained with.
         config: All settings. For a model from elsewhere, the default settings of its task.
         step: How many steps the model was trained for; 0 where that is not known.
+        average: The number of checkpoints whose mean the weights are; 1 for those of a step itself.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Run:
             self.config = fitted_config(config, model)
         # Absolute, so that it stays valid when the current directory changes.
         self._folder = None if folder is None else RunFolder(folder.path.absolute())
-        self._has_own_weights = True  # False for the mean of several checkpoints
+        self.average = 1
 
     generate = generate
     stream = stream
@@ -186,7 +187,7 @@ class Run:
     @cached_property
     def val_loss(self) -> float | None:
         """The held-out loss of this step, in nats, from metrics.jsonl; None where it was not measured."""
-        if self._folder is None or not self._has_own_weights:
+        if self._folder is None or self.average != 1:
             return None
         try:
             lines = read_metrics(self._folder.metrics_file)
@@ -315,7 +316,7 @@ def load(
         ConfigError: there is no such device here.
     """
     run = run_of(read_run(name_or_path, checkpoint, device, average))
-    run._has_own_weights = average == 1
+    run.average = average
     return run
 
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,6 +14,9 @@ import pytest
 import clearformer as cf
 from clearformer import lens
 from clearformer.page import look
+from clearformer.page.selection import Selection
+from clearformer.page.views import VIEWS
+from clearformer.page.wire import encode
 
 from ..unit.lens.test_embeddings import TEXT
 from ..unit.lens.trainings import EVERY, STEPS, home_with_data, trained
@@ -171,6 +175,52 @@ def test_the_numbers_that_are_read_are_the_models(window: Window, runs: dict[str
     api.expect(window.section("tokens").locator(".facts")).to_contain_text(f"{tokens.probabilities[2]:.4f}")
 
 
+def test_a_text_that_begins_with_a_token_twice_has_each_loss_at_its_token(
+    window: Window, runs: dict[str, Any]
+) -> None:
+    own = lens.tokens(runs["decoder"], "TT, the bank")
+    assert own.tokens[0] == own.tokens[1]
+    window.page.fill("textarea[name=text]", "TT, the bank")
+    tokens = window.section("tokens").locator("[role=option]")
+    api.expect(tokens).to_have_count(len(own.tokens))
+    api.expect(tokens.nth(0)).to_have_attribute("aria-label", "0: T, not predicted")
+    for place in (1, 2):
+        said = re.compile(f"loss {own.losses[place - 1]:.3f} nats")
+        api.expect(tokens.nth(place)).to_have_attribute("aria-label", said)
+
+
+def test_no_spelling_is_checked_in_what_a_model_reads(window: Window) -> None:
+    is_checked = "every => every.map(each => each.spellcheck)"
+    fields = "textarea, input[type=text]"
+    assert not any(window.page.locator(".lens-bar").locator(fields).evaluate_all(is_checked))
+
+
+def test_a_table_that_was_refused_is_shown_once_it_comes(window: Window, runs: dict[str, Any]) -> None:
+    page, table = window.page, "**/api/table/tokens"
+    page.route(table, lambda route: route.fulfill(status=400, body='{"error": "not now"}'))
+    tokens = window.section("tokens")
+    tokens.get_by_role("button", name="Table").click()
+    api.expect(tokens.locator(".error:not(:empty)")).to_have_text("not now")
+    page.unroute(table)
+    page.fill("textarea[name=text]", "the bank")
+    api.expect(tokens.locator(".as-table tbody tr")).to_have_count(
+        len(lens.tokens(runs["decoder"], "the bank").tokens)
+    )
+    assert tokens.locator(".error:not(:empty)").count() == 0
+
+
+def test_the_map_leads_to_the_attention_of_each_stack(browser: Any, runs: dict[str, Any]) -> None:
+    window = Window(browser, runs["encoder-decoder"])
+    stacks = window.section("overview").locator(".stack")
+    for stack, title, words in (
+        (0, "encoder_blocks.0.attn", ", encoder"),
+        (1, "decoder_blocks.0.attn", "layer 0, head 0"),
+    ):
+        stacks.nth(stack).locator(f".box[title='{title}']").click()
+        api.expect(window.page.locator("#attention h3")).to_have_text(re.compile(f"{words}$"))
+    window.close()
+
+
 def test_two_runs_beside_each_other_are_shown_as_a_difference(
     browser: Any, runs: dict[str, Any], tmp_path: Any
 ) -> None:
@@ -200,6 +250,23 @@ def test_two_runs_beside_each_other_are_shown_as_a_difference(
     window.page.go_back()
     api.expect(window.section("ledger").locator("header .badge")).to_have_text(both)
     assert window.complaints == []
+    window.close()
+
+
+def test_of_two_runs_a_bar_leads_to_the_key_that_the_first_reads_most(
+    browser: Any, runs: dict[str, Any], tmp_path: Any
+) -> None:
+    """The score behind it is that of the first run, whatever the second reads."""
+    run = runs["decoder"]
+    other = cf.Run(cf.build(run.model.config), run.tokenizer).save(tmp_path / "other")
+    window = Window(browser, run, other=other)
+    bar = window.section("ledger").locator(".bars button").first
+    both = lens.beside(lens.ledger, run, other, TEXT)
+    head: Any = next(part for part in both.changes.largest if part.head is not None)
+    weights = lens.attention(run, TEXT).patterns[head.name.replace("hook_z", "hook_pattern")][head.head, -1]
+    bar.click()
+    window.page.wait_for_url("**key=**")
+    assert window.selected()["key"] == str(int(weights.argmax()))
     window.close()
 
 
@@ -560,6 +627,35 @@ def test_checkpoints_appear_without_reloading(history: Window, trained_run: Any)
     api.expect(slider).to_have_attribute("max", str(n - 2))
     away.rename(snapshot)
     api.expect(slider).to_have_attribute("max", str(n - 1))
+
+
+def test_a_view_far_below_follows_from_a_step_that_is_not_kept_to_one_that_is(history: Window) -> None:
+    page = history.page
+    page.goto(f"http://{history.host}/?checkpoint={EVERY + 1}")
+    missing = f"step {EVERY + 1} is not kept"
+    api.expect(page.locator("#tokens .error")).to_contain_text(missing)
+    page.locator("input[name=step]").fill(str(EVERY))
+    page.locator("input[name=step]").press("Enter")
+    api.expect(page.locator("#tokens .error")).to_have_text("")
+    section = history.section("lens")
+    assert section.locator(".error:not(:empty)").count() == 0, section.inner_text()
+
+
+def test_a_window_with_a_tab_is_read_whole(history: Window, trained_run: Any) -> None:
+    found = lens.tracin(trained_run, "the bank", sample=4)
+    windows = [replace(each, score=1.0, text="the\tbank\tlends") for each in found.windows]
+    answer = VIEWS["learned"].described(
+        trained_run, Selection(run=trained_run.name, text="the bank"), replace(found, windows=windows)
+    )
+    history.page.route("**/api/view/learned", lambda route: route.fulfill(body=encode(answer)))
+    learned = history.section("learned")
+    learned.locator(".is-main").click()
+    learned.locator(".passages button").first.click()
+    api.expect(history.page.locator("textarea[name=text]")).to_have_value("the\tbank\tlends")
+    assert "output" not in history.selected()
+    history.page.unroute("**/api/view/learned")
+    history.page.wait_for_load_state("networkidle")
+    history.complaints.clear()  # this model's vocabulary has no tab
 
 
 def test_what_takes_long_says_how_far_it_is_and_can_be_ended(

@@ -493,6 +493,19 @@ def test_a_desk_in_a_notebook_asks_the_kernel_for_what_is_selected(
     page.close()
 
 
+def test_windows_in_a_notebook_are_of_the_prediction_that_is_selected(
+    context: Any, shown: Any, tmp_path: Path
+) -> None:
+    with home_with_data(tmp_path):
+        notebook = shown(trained("decoder"), "the bank", "learned", sample=4)
+        opened = Opened(context, notebook.address)
+        learned = opened.page.locator("section .learned")
+        api.expect(learned.locator(".passages").first).to_be_visible()
+        assert learned.locator(".is-stale").count() == 0
+        assert learned.get_by_text("of another prediction").count() == 0
+        opened.page.close()
+
+
 def test_the_inspector_and_pictures_come_by_messages(context: Any, runs: dict[str, Any], shown: Any) -> None:
     run = runs["decoder"]
     name = "blocks.0.attn.hook_q"

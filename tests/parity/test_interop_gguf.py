@@ -94,6 +94,16 @@ def test_matrices_in_half_precision_and_the_rest_as_it_is(tmp_path: Path) -> Non
         assert torch.equal(half[name], tensor.half() if is_half else tensor), name
 
 
+def test_a_model_in_bfloat16_is_written_in_float32(tmp_path: Path) -> None:
+    run = run_of(MODELS["Llama"])
+    run.model.bfloat16()
+    to_gguf(run, tmp_path / "tiny.gguf")
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "tiny.gguf").tensors}
+    assert {tensor.tensor_type.name for tensor in tensors.values()} == {"F32"}
+    norm = torch.from_numpy(tensors["output_norm.weight"].data.copy())
+    assert torch.equal(norm, run.model.get_parameter("ln_final.weight").float())
+
+
 @torch.no_grad()
 def test_what_half_precision_cannot_hold_is_refused(tmp_path: Path) -> None:
     run = run_of(MODELS["Llama"])

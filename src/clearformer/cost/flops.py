@@ -123,9 +123,11 @@ def _noted_sub_layers(model: nn.Module) -> Iterator[dict[str, list[tuple[nn.Modu
         stack, _, name = path.partition(".")
         if (name := name.rpartition(".")[2]) in SUB_LAYERS:
             hooks.append(module.register_forward_pre_hook(partial(note, f"{stack}.{name}")))
-    yield runs
-    for hook in hooks:
-        hook.remove()
+    try:
+        yield runs
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _leaf(value: Any) -> Any:

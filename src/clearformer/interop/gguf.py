@@ -13,7 +13,7 @@ from clearformer.errors import ConfigError, RunError, TokenizerError, needs_extr
 from clearformer.files import file_made_whole, user_path
 from clearformer.interop.architectures.base import d_ff, norm_eps
 from clearformer.interop.mapping.matching import ArchitectureMatch, match_architecture
-from clearformer.interop.mapping.tensors import Rule, Same, tensor_maps, to_theirs
+from clearformer.interop.mapping.tensors import Rule, Same, in_float32, tensor_maps, to_theirs
 from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU
@@ -285,8 +285,8 @@ def _add_vocabulary(writer: Any, vocabulary: Mapping[str, Any] | None) -> None:
 
 
 def gguf_tensors(kind: Kind, fitted: ArchitectureMatch, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a model's tensors by their names in GGUF."""
-    whole, config = fitted.weights(weights), fitted.config
+    """Return a model's tensors, in float32, by their names in GGUF."""
+    whole, config = fitted.weights(in_float32(weights)), fitted.config
     return to_theirs(tensor_maps(kind.rules(config), whole, config.n_layers), whole)
 
 

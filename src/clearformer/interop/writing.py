@@ -13,7 +13,7 @@ from torch import Tensor
 from clearformer.decoding.beam import BeamSearch
 from clearformer.files import give_usual_mode
 from clearformer.interop.mapping.matching import ArchitectureMatch
-from clearformer.interop.mapping.tensors import to_theirs
+from clearformer.interop.mapping.tensors import in_float32, to_theirs
 from clearformer.interop.reading import CONFIG, WEIGHTS
 from clearformer.model import ModelConfig
 
@@ -39,8 +39,8 @@ class SpecialIds:
 
 
 def foreign_tensors(fitted: ArchitectureMatch, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a model's tensors by their names in transformers."""
-    theirs = to_theirs(fitted.architecture.places(fitted.config), fitted.weights(weights))
+    """Return a model's tensors, in float32, by their names in transformers."""
+    theirs = to_theirs(fitted.architecture.places(fitted.config), fitted.weights(in_float32(weights)))
     return theirs | fitted.architecture.constants(fitted.config)
 
 

@@ -47,8 +47,8 @@ class LayerNormModule(nn.LayerNorm):
             x = at_least_float32(input)
             x = x - x.mean(-1, keepdim=True)
             scale = (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
-            replaced = self.hook_scale(scale)
-            if replaced is not scale or scale.requires_grad:
+            replaced, is_changed = hooked_scale(self.hook_scale, scale)
+            if is_changed:
                 x = x / replaced * self.weight
                 y = (x if self.bias is None else x + self.bias).to(y.dtype)
         return self.hook_normalized(y)
@@ -77,13 +77,23 @@ class RMSNormModule(nn.RMSNorm):
         if self.hook_scale.has_hooks:
             wide = at_least_float32(x)
             scale = (wide.square().mean(-1, keepdim=True) + (self.eps or 0.0)).sqrt()
-            replaced = self.hook_scale(scale)
-            if replaced is not scale or scale.requires_grad:
+            replaced, is_changed = hooked_scale(self.hook_scale, scale)
+            if is_changed:
                 y = (wide / replaced * (1.0 if weight is None else weight)).to(y.dtype)
         return self.hook_normalized(y)
 
 
 Norm = Annotated[NoNorm | LayerNorm | RMSNorm, Field(discriminator="kind")]
+
+
+def hooked_scale(point: HookPoint, scale: Float[Tensor, "... 1"]) -> tuple[Float[Tensor, "... 1"], bool]:
+    """Return what a point's functions make of a scale, and whether the result must be computed from it.
+
+    It must where they replace the scale, also in place, or where its gradient may be needed.
+    """
+    before = scale.clone()
+    replaced = point(scale)
+    return replaced, replaced is not scale or scale.requires_grad or not torch.equal(scale, before)
 
 
 def at_least_float32(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

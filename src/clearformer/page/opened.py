@@ -41,7 +41,7 @@ class Shelf:
         return {
             "name": self.run.name,
             "family": config.family,
-            "layers": config.n_layers,
+            "layers": max(config.n_layers, config.decoder_layers),
             "heads": config.attention.heads(config.d_model)[0],
             "context": config.max_seq_len,
             "step": self.run.step,

@@ -180,7 +180,9 @@ class PageServer:
         run = self.opened.get(selection.run, selection.checkpoint)
         versus, step = selection.versus, selection.versus_checkpoint or "latest"
         other = self.opened.get(versus, step, "versus") if versus else None
-        return Response(one_file(run, selection, other), media_type="text/html")
+        with self.drawing:
+            content = one_file(run, selection, other)
+        return Response(content, media_type="text/html")
 
     def found(
         self, name: str, selection: Selection, again: bool = True
@@ -238,13 +240,34 @@ class PageServer:
             await socket.close(1008)
             return
         await socket.accept()
+        sending = asyncio.create_task(send_lines(socket, self.opened.shelves[name].run, int(cursor)))
+        leaving = asyncio.create_task(until_left(socket))
         try:
-            async for lines in followed(self.opened.shelves[name].run, int(cursor)):
-                await socket.send_json(lines)
-        except json.JSONDecodeError:
-            await socket.close()  # a damaged line; the view `training` reports which
-        except (WebSocketDisconnect, asyncio.CancelledError, RuntimeError):
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                await sending
+        except asyncio.CancelledError:
             return
+        finally:
+            sending.cancel()
+            leaving.cancel()
+
+
+async def send_lines(socket: WebSocket, run: Run, cursor: int) -> None:
+    """Send the lines of a run's metrics from a cursor on, until it cannot be followed any further."""
+    try:
+        async for lines in followed(run, cursor):
+            await socket.send_json(lines)
+    except json.JSONDecodeError:
+        await socket.close()  # a damaged line; the view `training` reports which
+    except (WebSocketDisconnect, RuntimeError):
+        return
+
+
+async def until_left(socket: WebSocket) -> None:
+    """Wait until the client has gone: where a run writes nothing, sending would never show it."""
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass
 
 
 async def answered_or_refused(

@@ -244,11 +244,12 @@ def writes(run: Run) -> bool:
 
 
 def opening(run: Run, name: str = "run") -> str:
-    """Return the line of Python that loads a run at its step."""
+    """Return the line of Python that loads a run at its step, with the weights that it has."""
     if not is_kept(run):
         return f"# {name}: the one given to cf.look; it is not saved in a folder"
     if run.step in run.kept_steps():
-        return f"{name} = cf.load({run.name!r}, checkpoint={run.step})"
+        average = "" if run.average == 1 else f", average={run.average}"
+        return f"{name} = cf.load({run.name!r}, checkpoint={run.step}{average})"
     return f"{name} = cf.replay({run.name!r}, {run.step})"
 
 

@@ -572,3 +572,10 @@ def test_where_torch_has_no_tensors_without_memory_real_ones_are_counted(
     monkeypatch.setitem(sys.modules, "torch._subclasses.fake_tensor", None)
     with tensors_without_memory():
         assert type(torch.zeros(2, 3)) is torch.Tensor
+
+
+def test_a_count_that_fails_leaves_no_hooks_behind() -> None:
+    model = build_on_meta(ModelConfig(vocab_size=11, d_model=8, n_layers=1, max_seq_len=4))
+    with pytest.raises(UserError, match="reads at most 4"):
+        measured_flops(model, 5)
+    assert not any(module._forward_pre_hooks for module in model.modules())

@@ -11,6 +11,7 @@ from clearformer.interop.architectures.base import Architecture, effective_setti
 from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.mapping.rewriting import forms
+from clearformer.interop.writing import foreign_tensors
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GEGLU, GELU, ReLU, ReLU2, SwiGLU
@@ -123,6 +124,16 @@ def test_what_is_added_changes_nothing(name: str) -> None:
     theirs.load_state_dict(fitted.weights(ours.state_dict()))
     inputs = [torch.randint(V, (2, 5)) for _ in range(2 if ours.config.family == "encoder-decoder" else 1)]
     torch.testing.assert_close(theirs(*inputs), ours(*inputs), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_files_are_in_float32_whatever_the_model_computes_in(dtype: torch.dtype) -> None:
+    """A factor is multiplied in float32, too: sqrt(12) times a number of bfloat16 is none of bfloat16."""
+    ours = build(FITTING["Llama, scaled embeddings"]).to(dtype)
+    fitted = match_architecture(ours.config)
+    theirs = foreign_tensors(fitted, ours.state_dict())
+    assert {tensor.dtype for tensor in theirs.values()} == {torch.float32}
+    assert torch.equal(theirs["model.embed_tokens.weight"], ours.embed.weight.float() * 12**0.5)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: a.title)

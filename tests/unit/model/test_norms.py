@@ -85,6 +85,20 @@ def test_a_scale_that_is_replaced_is_divided_by(spec: LayerNorm | RMSNorm) -> No
 
 
 @pytest.mark.parametrize("spec", KINDS)
+@torch.inference_mode()
+def test_a_scale_that_is_changed_in_place_is_divided_by(spec: LayerNorm | RMSNorm) -> None:
+    """As any activation that a hook function changes in place."""
+    norm, x = perturbed(spec.build(D)), torch.randn(3, 5, D, dtype=torch.float64)
+
+    with hooked(norm, {"hook_scale": lambda scale, _: scale * 2}):
+        replaced = norm(x)
+    with hooked(norm, {"hook_scale": lambda scale, _: scale.mul_(2)}):
+        changed = norm(x)
+
+    assert torch.equal(changed, replaced)
+
+
+@pytest.mark.parametrize("spec", KINDS)
 def test_the_scale_has_its_gradient(spec: LayerNorm | RMSNorm) -> None:
     norm = perturbed(spec.build(D))
     x = torch.randn(3, D, dtype=torch.float64, requires_grad=True)

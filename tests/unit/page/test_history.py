@@ -20,6 +20,8 @@ from clearformer.page import look
 from clearformer.page.beginning import LEAST_ROWS, MOST_ROWS, corpus_rows
 from clearformer.page.long import EndedError, LongComputations
 from clearformer.page.opened import OpenedRuns, weight_bytes
+from clearformer.page.selection import Selection
+from clearformer.page.views import find_view
 
 from ..lens.trainings import EVERY, SETTINGS, STEPS, home_with_data, trained
 from .conftest import Client, entered
@@ -103,6 +105,17 @@ def test_a_token_of_the_corpus_is_what_torch_predicts(
     assert ledger["target"] == found["labels"][str(target)]
     logit = ledger["logit"] if ledger["capped"] is None else ledger["capped"]
     assert logit == pytest.approx(logits[target].item(), abs=1e-4)
+
+
+def test_the_python_of_a_mean_of_checkpoints_opens_that_mean(runs: dict[str, Any]) -> None:
+    run = cf.load(runs["decoder"].name, average=2)
+    view, selection = find_view("tokens", run), Selection(text="the bank")
+    scope: dict[str, Any] = {}
+    exec(view.as_python(run, selection), scope)  # noqa: S102  (our own snippet)
+    mean: Any = view.call(run, selection)
+    assert np.array_equal(scope["found"].losses, mean.losses, equal_nan=True)
+    alone = cf.lens.tokens(cf.load("decoder"), "the bank")
+    assert not np.array_equal(scope["found"].losses, alone.losses, equal_nan=True)
 
 
 def test_less_is_read_at_first_where_the_model_is_large() -> None:

@@ -10,6 +10,7 @@ import pytest
 import clearformer as cf
 from clearformer import lens
 from clearformer.errors import MissingPackageError, UserError
+from clearformer.page import opened
 from clearformer.page.views import views_of
 from clearformer.page.wire import decode
 
@@ -92,6 +93,22 @@ def test_a_checkpoint_is_opened_where_it_is_selected(anywidget: Any, runs: dict[
     with pytest.raises(UserError, match="this page does not show 'another'"):
         widget.select(run="another")
     assert widget.selection["checkpoint"] == "0"
+
+
+def test_another_checkpoint_is_opened_on_the_device_that_was_given(
+    anywidget: Any, runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = []
+
+    def noted(path: Any, checkpoint: str, device: str) -> Any:
+        devices.append(device)
+        return cf.load(path, checkpoint, device)
+
+    monkeypatch.setattr(opened, "load", noted)
+    widget = lens.show(runs["decoder"], TEXT, "ledger", device="cpu")
+    with pytest.raises(UserError, match="17"):
+        widget.select(checkpoint="17")
+    assert devices == ["cpu"]
 
 
 def test_what_cannot_be_shown_is_said_in_one_line(anywidget: Any, runs: dict[str, Any]) -> None:

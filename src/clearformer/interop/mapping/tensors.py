@@ -159,6 +159,11 @@ def shapes_of(places: Iterable[TensorMap], ours: Mapping[str, Tensor]) -> dict[s
     return {p.theirs: tuple(p.layout.pack([ours[name] for name in p.ours]).shape) for p in places}
 
 
+def in_float32(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors in float32, in which they are rewritten and written whatever the model computes in."""
+    return {name: tensor.to(torch.float32) for name, tensor in tensors.items()}
+
+
 def to_theirs(places: Iterable[TensorMap], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert our tensors to theirs."""
     return {p.theirs: p.layout.pack([ours[name] for name in p.ours]).contiguous() for p in places}

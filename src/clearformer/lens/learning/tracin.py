@@ -91,6 +91,7 @@ class Learned(Shown):
         steps: The first step whose windows count, and the one after the last.
         n_windows: The number of different windows in these steps; more than `windows` if only a sample was scored.
         windows: The scored windows, highest score first.
+        family: The model's family: an encoder-decoder's windows are pairs, with a tab between source and output.
     """
 
     target: str
@@ -100,6 +101,7 @@ class Learned(Shown):
     steps: tuple[int, int]
     n_windows: int
     windows: list[TrainingWindow]
+    family: str
 
     def largest(self, n: int = TOP) -> list[TrainingWindow]:
         """Return the windows that favour the prediction most."""
@@ -206,6 +208,7 @@ def tracin(
         (first, last),
         len(windows.distinct()),
         found,
+        run.model.config.family,
     )
 
 

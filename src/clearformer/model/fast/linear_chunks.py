@@ -49,7 +49,7 @@ def in_chunks(x: Float[Tensor, "B H T Dh"]) -> Float[Tensor, "B H N C Dh"]:
 
 def linear_chunks(n_positions: int) -> tuple[int, int]:
     """Return the number and length of a sequence's chunks."""
-    n_chunks = -(-n_positions // CHUNK)
+    n_chunks = max(1, -(-n_positions // CHUNK))
     return n_chunks, -(-n_positions // n_chunks)
 
 

@@ -7,6 +7,7 @@ content security policy, which allows its one script and one style sheet by thei
 import base64
 import gzip
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from html import escape
@@ -305,12 +306,24 @@ def picture_of(view: View, answer: Mapping[str, Any]) -> str | None:
 
 
 def recorded(run: Run) -> list[Any]:
-    """Return the complete lines of a run's metrics; none for a run without a folder."""
+    """Return the complete lines of a run's metrics.
+
+    Return none for a run without a folder, or if a line is damaged, which the view `training` reports.
+    """
     try:
         path = run.folder.metrics_file
     except RunError:
         return []
-    return whole_lines(path, 0)[0] if path.exists() else []
+    lines: list[Any] = []
+    start, end = -1, 0
+    while path.exists() and end > start:
+        start = end
+        try:
+            found, end = whole_lines(path, start)
+        except json.JSONDecodeError:
+            return []
+        lines += found
+    return lines
 
 
 def about(run: Run, selection: Selection, other: Run | None) -> str:

@@ -36,7 +36,7 @@ def show(
         raise UserError(f"view: {view!r} is part of another view; choose a main view")
     other = open_beside(selected, device)
     begun = first_selection(opened, text, other).model_dump()
-    widget = ViewWidget(opened, view, resolve(Selection, begun | selected), other)
+    widget = ViewWidget(opened, view, resolve(Selection, begun | selected), other, device)
     if widget.error:
         raise UserError(widget.error)
     return widget

@@ -47,12 +47,12 @@ class ViewWidget(anywidget.AnyWidget):
     error = traitlets.Unicode().tag(sync=True)
     answered = traitlets.Int().tag(sync=True)
 
-    def __init__(self, run: Run, view: str, selection: Selection, other: Run | None = None) -> None:
+    def __init__(
+        self, run: Run, view: str, selection: Selection, other: Run | None = None, device: str = "auto"
+    ) -> None:
         self.run, self.found, self._key = run, None, None
-        self._opened, self._readings = (
-            OpenedRuns([run] if other is None or other.name == run.name else [run, other]),
-            Readings(),
-        )
+        runs = [run] if other is None or other.name == run.name else [run, other]
+        self._opened, self._readings = OpenedRuns(runs, device), Readings()
         shown_view = find_view(view, run)
         super().__init__(
             view=view,

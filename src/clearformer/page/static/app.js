@@ -97,11 +97,13 @@ function Asked({ name, title, about, uses, chosen, missing, onSelect, source }) 
     }
     model.ask(model.get("selection"));
   };
+  const askNow = useRef(ask); // the observer lasts, and each rendering has an `ask` of its own
+  askNow.current = ask;
   model.look(chosen);
   useEffect(() => {
     const watch = new IntersectionObserver(([entry]) => {
       isNear.current = entry.isIntersecting;
-      ask();
+      askNow.current();
     }, { rootMargin: NEAR });
     if (place.current) watch.observe(place.current);
     return () => watch.disconnect();

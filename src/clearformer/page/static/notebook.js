@@ -43,6 +43,7 @@ function followTraits(model, own) {
   const answer = () => {
     const { byteLength } = model.get("answer");
     if (byteLength) own.take(decode(bufferOf(model.get("answer"))));
+    own.set("asked", model.get("selection")); // the kernel answers each selection, also where the page would wait to be asked
     own.set("error", model.get("error"));
     own.set("busy", false);
   };

@@ -70,3 +70,13 @@ def test_linear_attention_goes_on_from_what_it_remembers(sizes: list[int]) -> No
 )
 def test_chunks_are_few_and_of_one_length(n: int, chunks: tuple[int, int]) -> None:
     assert linear_chunks(n) == chunks
+
+
+def test_of_no_positions_there_is_no_result() -> None:
+    assert causal_linear_attention(*linear_inputs(0)).shape == (2, 3, 0, 7)
+    memory = LinearCache()
+    q, k, v = linear_inputs(9)
+    causal_linear_attention(q[:, :, :4], k[:, :, :4], v[:, :, :4], memory)
+    causal_linear_attention(*linear_inputs(0), memory)
+    rest = causal_linear_attention(q[:, :, 4:], k[:, :, 4:], v[:, :, 4:], memory)
+    torch.testing.assert_close(rest, linear_formula(q, k, v)[:, :, 4:], rtol=0, atol=1e-12)

@@ -32,7 +32,7 @@ export function TextField({ label, name, value, placeholder = "", lines = 1, onC
   }, [text]);
   const type = (/** @type {any} */ event) => setText(event.target.value);
   const box = lines > 1
-    ? html`<textarea name=${name} rows=${lines} spellcheck="false" placeholder=${placeholder} value=${text} onInput=${type}></textarea>`
-    : html`<input name=${name} type="text" spellcheck="false" autocomplete="off" placeholder=${placeholder} value=${text} onInput=${type} />`;
+    ? html`<textarea name=${name} rows=${lines} spellcheck=${false} placeholder=${placeholder} value=${text} onInput=${type}></textarea>`
+    : html`<input name=${name} type="text" spellcheck=${false} autocomplete="off" placeholder=${placeholder} value=${text} onInput=${type} />`;
   return html`<label>${label}${box}</label>`;
 }

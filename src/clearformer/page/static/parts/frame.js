@@ -95,6 +95,7 @@ function AsTable({ model, answer }) {
   const [error, setError] = useState("");
   useEffect(() => {
     const asking = new AbortController();
+    setError("");
     const refused = (/** @type {any} */ error) => asking.signal.aborted || setError(error instanceof Refused ? error.message : model.source.gone);
     model.table(asking.signal).then(setTable, refused);
     return () => asking.abort();

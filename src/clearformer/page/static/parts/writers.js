@@ -31,7 +31,7 @@ export function headOf(part) {
 }
 
 /**
- * Show why a head reads where it does: the score of the key with the largest weight.
+ * Show why a head reads where it does: the score of the key with the largest weight; of two runs, in the first, whose score is shown.
  * @param {any} model
  * @param {Part} part a head
  * @param {number} position of the query
@@ -40,7 +40,7 @@ export async function explain(model, part, position) {
   const pattern = model.beside("pattern");
   const chosen = { ...headOf(part), position };
   await pattern.ask({ ...model.get("selection"), ...chosen });
-  const found = pattern.get("found");
+  const found = pattern.get("both")?.first ?? pattern.get("found");
   select(model, found ? { ...chosen, key: mostRead(found.reads.data) } : chosen);
   goTo("score");
 }

@@ -12,10 +12,10 @@ const USES = /** @type {const} */ (["run", "checkpoint", "text", "output", "mask
 function LearnedFrom({ model, found, selection }) {
   const busy = useTrait(model, "busy");
   const answer = useTrait(model, "answer");
-  const key = keyOf(selection, [...USES]);
-  const asked = useTrait(model, "asked");
+  const asked = useTrait(model, "asked"); // the selection that the answer is of
+  const isStale = !asked || keyOf(asked, [...USES]) !== keyOf(selection, [...USES]);
   const ask = () => {
-    model.set("asked", key);
+    model.set("asked", selection);
     model.ask(selection);
   };
   return html`<div class="learned">
@@ -24,7 +24,7 @@ function LearnedFrom({ model, found, selection }) {
       <button type="button" class="is-main" disabled=${busy} onClick=${ask}>Score ${thousands(selection.sample)} training windows</button>
       <span class="note">one backward pass each at every kept checkpoint: this takes a while</span>
     </fieldset>
-    ${found && html`<${Found} model=${model} found=${found} isStale=${asked !== key} notes=${answer.notes} />`}
+    ${found && html`<${Found} model=${model} found=${found} isStale=${isStale} notes=${answer.notes} />`}
   </div>`;
 }
 
@@ -37,18 +37,18 @@ function Found({ model, found, isStale, notes }) {
     ${isStale && html`<p class="note">of another prediction; score again for the selected one</p>`}
     <p class="sum">the prediction of <code>${visible(found.target)}</code> at position ${found.position}, loss <b>${found.loss.toFixed(4)}</b> nats: ${thousands(found.windows.length)} of ${thousands(found.n_windows)} windows scored, at ${found.checkpoints.length === 1 ? `step ${found.checkpoints[0]}` : `steps ${found.checkpoints.join(", ")}`}</p>
     <div class="two-lists">
-      <${Windows} title="For it" windows=${pro} most=${most} model=${model} />
-      <${Windows} title="Against it" windows=${against} most=${most} model=${model} />
+      <${Windows} title="For it" windows=${pro} most=${most} model=${model} family=${found.family} />
+      <${Windows} title="Against it" windows=${against} most=${most} model=${model} family=${found.family} />
     </div>
     <p class="note">a score is how much one more step on the window would reduce the prediction's loss, in nats; click a window to read it in all views</p>
     ${notes.filter((/** @type {string} */ note) => !note.startsWith(PLACES)).map((/** @type {string} */ note) => html`<p key=${note} class="note">${note}</p>`)}
   </div>`;
 }
 
-/** @param {{title: string, windows: any[], most: number, model: any}} props */
-function Windows({ title, windows, most, model }) {
+/** @param {{title: string, windows: any[], most: number, model: any, family: string}} props */
+function Windows({ title, windows, most, model, family }) {
   return html`<section><h3>${title}${windows.length ? "" : ": none"}</h3><ol class="passages">
-    ${windows.map((each) => html`<li key=${each.id}><button type="button" title="read this window in all views" onClick=${() => read(model, each.text)}>
+    ${windows.map((each) => html`<li key=${each.id}><button type="button" title="read this window in all views" onClick=${() => read(model, each.text, family)}>
       <span class="passage-head"><b>${signed(each.score)}</b><span class="bar-track"><i class=${each.score < 0 ? "is-negative" : "is-positive"} style=${{ left: 0, width: `${(100 * Math.abs(each.score)) / most}%` }}></i></span><small>${seen(each)}</small></span>
       <span class="passage-text">${visible(each.text).replaceAll("\n", "⏎")}</span>
       <small>${each.spans.map((/** @type {any} */ span) => `${span.file}, bytes ${thousands(span.start)} to ${thousands(span.stop)}`).join("; ")}</small></button></li>`)}
@@ -61,10 +61,10 @@ function seen(window) {
   return `seen in step ${steps.slice(0, 3).join(", ")}${steps.length > 3 ? ` and ${steps.length - 3} more` : ""}`;
 }
 
-/** Select a window in all views; of a pair, both sides. @param {any} model @param {string} text */
-function read(model, text) {
-  const [source, output] = text.split("\t");
-  select(model, { text: output === undefined ? text : source, output: output ?? null, masked: [], position: -1, target: null, foil: null, drawn: [] });
+/** Select a window in all views; of a pair, both sides. @param {any} model @param {string} window @param {string} family */
+function read(model, window, family) {
+  const [text, output] = family === "encoder-decoder" ? window.split("\t") : [window, null]; // any other text may hold tabs
+  select(model, { text, output, masked: [], position: -1, target: null, foil: null, drawn: [] });
 }
 
 export default view(LearnedFrom, { hasControls: true, byHand: true });

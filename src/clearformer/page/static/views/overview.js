@@ -58,10 +58,10 @@ function Stack({ name, components, model }) {
 
 /** @param {{component: Component, model: any}} props */
 function Box({ component, model }) {
-  const { name, kind, parameters, path, isShared } = component;
+  const { name, kind, parameters, path, stack, layer, isShared } = component;
   if (kind === "none") return null;
   const open = () => {
-    if (component.layer !== null) select(model, { layer: component.layer, part: name === "cross-attention" ? "cross_attn" : "attn" });
+    if (layer !== null) select(model, { layer, part: stack === "encoder" ? "encoder" : name === "cross-attention" ? "cross_attn" : "attn" });
     goTo(/** @type {any} */ (OPENS)[name]);
   };
   const line = html`<b>${name}</b> ${kind && html`<span>${kind}</span>`} <small>${isShared ? "shared" : parameters ? amount(parameters) : "no parameters"}</small>`;

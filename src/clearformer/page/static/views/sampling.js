@@ -75,7 +75,8 @@ function Vocabulary({ model, selection, likeliest, target, isFixed, onTarget }) 
     setMost(next);
     if (next > has) ask();
   };
-  const high = Math.max(found.probabilities.data[0], ...found.kept.data.subarray(0, shown), ...found.own.data.subarray(0, shown));
+  const largest = (/** @type {Float32Array} */ values) => values.subarray(0, shown).reduce((most, value) => Math.max(most, value)); // too many for arguments
+  const high = Math.max(found.probabilities.data[0], largest(found.kept.data), largest(found.own.data));
   const cutsAt = (/** @type {number} */ place) => found.cuts.filter((/** @type {any} */ cut) => cut.removed > 0 && cut.place === place);
   const below = found.cuts.filter((/** @type {any} */ cut) => cut.place > shown || cut.removed === 0);
   const rows = [];

@@ -11,8 +11,9 @@ const USES = ["run", "checkpoint", "text", "output", "masked", "position"];
 function Tokens({ model, found, both, selection }) {
   const n = found.tokens.length;
   const chosen = fromStart(selection.position, n);
-  const shifted = !found.mask && (found.predicted[0] !== found.tokens[0] || found.source.length > 0);
-  // Position i predicts the token at i + 1; the surprise is shown at the predicted token.
+  // Where position i predicts the token at i + 1, the surprise is shown at that token. The last position then predicts none
+  // of the text; an encoder without [MASK] predicts each token at its own position.
+  const shifted = !found.mask && (found.source.length > 0 || !found.predicted[n - 1]);
   const ofToken = (/** @type {import("../core/wire.js").NDArray} */ values) =>
     found.tokens.map((/** @type {string} */ _, /** @type {number} */ i) => (shifted ? (i ? values.data[i - 1] : NaN) : values.data[i]));
   const losses = ofToken(found.losses);
