@@ -16,6 +16,7 @@ from clearformer.model import ModelConfig, build
 from clearformer.model.attention import Last, MultiHead
 from clearformer.model.norms import NoNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE, Sinusoidal, sinusoidal_table
+from clearformer.text import BPETokenizerSpec, specials_of
 
 from .test_embeddings import N_LAYERS, TEXT, Run, run_of
 
@@ -379,6 +380,33 @@ def test_every_result_shows_and_draws_itself(runs: dict[str, Run], tmp_path: Pat
         json.dumps(found.to_dict(), allow_nan=False)
         path = found.figure(tmp_path / f"{i}.png")
         assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_dollars_in_tokens_are_no_formula(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    text, dollars = "$$ a$_b$ ^ {x}", "$$"
+    tokenizer = BPETokenizerSpec(vocab_size=270).train([text] * 40, specials=specials_of("decoder"))
+    config = ModelConfig(
+        vocab_size=tokenizer.vocab_size, d_model=12, n_layers=1, attention=MultiHead(n_heads=2)
+    )
+    run = Run(build(config), tokenizer)
+    at: Any = {"position": 0}
+    with torch.no_grad():
+        run.model.embed.weight[tokenizer.encode(dollars)] = 3.0  # so that it follows itself
+    drawn = [
+        lens.ledger(run, text, target=dollars, **at),
+        lens.sources(run, text, target=dollars, **at),
+        lens.score(run, text, layer=0, key=0, **at),
+        lens.logit_lens(run, text, target=dollars, **at),
+        lens.next_tokens(run, text, **at),
+        lens.next_draw(run, text, **at),
+        lens.continuations(run, text, max_new_tokens=2, **at),
+        lens.beam_tree(run, text, max_new_tokens=2, **at),
+        lens.with_edits(run, text, target=dollars, max_new_tokens=0, **at),
+    ]
+    for i, found in enumerate(drawn):
+        assert dollars in f"{found.caption()}{found.table().rows}"
+        assert found.figure(tmp_path / f"{i}.svg").exists()
 
 
 def test_a_notebook_reads_no_html_in_a_token(runs: dict[str, Run]) -> None:

@@ -42,7 +42,7 @@ from clearformer.lens.causal.sites import heads_of, networks_of, residuals_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.sampling.beginnings import Beginning, nothing_written
 from clearformer.lens.sampling.continuations import Continued, continued
-from clearformer.lens.showing import Shown, Table, number, quoted, visible
+from clearformer.lens.showing import Shown, Table, letters, number, quoted, visible
 from clearformer.lens.tokens import losses_from, losses_of
 from clearformer.model import Decoder, EncoderDecoder, Transformer
 from clearformer.runs.evaluation import CHANGED
@@ -177,10 +177,11 @@ class WithEdits(Shown):
         for shift, name, colour in ((-0.2, "before", "#9aa4b0"), (0.2, "after", "#6b4fc1")):
             values = [getattr(each, name) for each in self.predicted]
             axes.barh(places + shift, values, height=0.36, color=colour, label=name)
-        axes.set_yticks(places, [visible(each.token) for each in self.predicted], fontsize=8)
+        axes.set_yticks(places, [letters(visible(each.token)) for each in self.predicted], fontsize=8)
         axes.invert_yaxis()
         axes.set_xlabel("probability", fontsize=8)
-        axes.set_title(f"after {quoted(self.token)}" if self.token else "the text's class", fontsize=9)
+        title = f"after {letters(quoted(self.token))}" if self.token else "the text's class"
+        axes.set_title(title, fontsize=9)
         axes.legend(frameon=False, fontsize=8)
 
 

@@ -22,7 +22,7 @@ from clearformer.lens.gradients.input_attribution import (
     occlusion,
 )
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
-from clearformer.lens.showing import Shown, Table, bars, logit_name, number, visible
+from clearformer.lens.showing import Shown, Table, bars, letters, logit_name, number, visible
 from clearformer.text import Tokenizer
 
 METHODS: dict[str, Callable[..., InputAttribution]] = {
@@ -96,7 +96,7 @@ class Classes(Shown):
         bars(left, [each.name for each in self.classes], [each.probability for each in self.classes])
         left.set_xlabel("probability")
         bars(right, list(map(visible, self.attribution.labels)), self.attribution.values.tolist())
-        right.set_xlabel(f"contribution to {logit_name(self.target, self.foil)}")
+        right.set_xlabel(f"contribution to {letters(logit_name(self.target, self.foil))}")
 
 
 def classes(

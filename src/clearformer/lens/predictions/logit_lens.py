@@ -28,7 +28,17 @@ from clearformer.hooks.readings import once
 from clearformer.lens.activations import kept, outputs_at, outputs_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.stream import own_prefix
-from clearformer.lens.showing import AMOUNT, EITHER, Shown, Table, amount, heat_map, quoted, visible
+from clearformer.lens.showing import (
+    AMOUNT,
+    EITHER,
+    Shown,
+    Table,
+    amount,
+    heat_map,
+    letters,
+    quoted,
+    visible,
+)
 from clearformer.lens.tokens import rows_at_once
 from clearformer.model import Transformer
 from clearformer.results import Result
@@ -147,7 +157,7 @@ class LogitLens(Shown):
                 axes.text(
                     column,
                     row,
-                    visible(label).replace("$", r"\$"),
+                    letters(visible(label)),
                     ha="center",
                     va="center",
                     fontsize=7,
