@@ -405,7 +405,8 @@ def _continued(
         with model.hooked(made.hooks):
             return continued(begun, sampling, max_new_tokens, 1, seed, made.are_of_any_text, tell_after)
 
-    key = ("continued with edits", *begun.key, *made.key, sampling.model_dump_json(), max_new_tokens, seed)
+    chosen = (begun.inputs.tokenizer, sampling.model_dump_json(), max_new_tokens, seed)
+    key = ("continued with edits", *begun.key, *made.key, *chosen)
     return before, once(model, key, with_them)[0]
 
 

@@ -199,7 +199,8 @@ def continued(
         on_part: Called with those so far, once each has another token; not called if they are cached.
     """
     chosen = (sampling.model_dump_json(), max_new_tokens, num, seed, use_cache)
-    key = ("continued", *begun.key, begun.eos_id, *chosen)
+    # The tokenizer too: labels and texts are its own, and its <eos> ends them.
+    key = ("continued", *begun.key, begun.inputs.tokenizer, *chosen)
     found = once(
         begun.model,
         key,
