@@ -15,6 +15,7 @@ from typing import Any
 from clearformer.decoding import Text
 from clearformer.errors import UserError, did_you_mean, shown
 from clearformer.lens.activations import outputs_at
+from clearformer.lens.causal.metrics import inputs_of
 from clearformer.lens.gradients.input_attribution import (
     InputAttribution,
     gradient_x_input,
@@ -123,7 +124,10 @@ def classes(
     """
     if method not in METHODS:
         raise UserError(f"method: {', '.join(METHODS)}; got {shown(method)}{did_you_mean(method, METHODS)}")
-    inputs = text if isinstance(text, Inputs) else read(subject, text, tokenizer=tokenizer)
+    if isinstance(text, Inputs):
+        inputs = inputs_of(subject, text)
+    else:
+        inputs = read(subject, text, tokenizer=tokenizer)
     if not inputs.class_names:
         raise UserError("this model predicts tokens, not classes of a text; see lens.next_tokens")
     with quiet(inputs.model):
