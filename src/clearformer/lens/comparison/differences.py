@@ -206,12 +206,18 @@ def _plain(values: Tensor) -> Tensor:
 
 
 def activation_distances(cache: ActivationCache, other: ActivationCache) -> list[Distance]:
-    """Return how far apart the activations are, by hook point."""
-    return [
-        distance(name, [(_plain(one), _plain(other[name]))])
-        for name, one in cache.items()
-        if name in other and other[name].shape == one.shape
-    ]
+    """Return how far apart the activations are, by hook point; scores only where both masks let a key be read."""
+    found = []
+    for name, one in cache.items():
+        if name in other and (another := other[name]).shape == one.shape:
+            both = is_unmasked(one) & is_unmasked(another)
+            found.append(distance(name, [(_plain(one[both]), _plain(another[both]))]))
+    return found
+
+
+def is_unmasked(values: Tensor) -> Tensor:
+    """Whether each number is one of the model's, not the lowest number that a mask adds to a score."""
+    return ~(values <= torch.finfo(values.dtype).min / 2)  # NaN is one of the model's
 
 
 def distance(name: str, pairs: list[tuple[Tensor, Tensor]]) -> Distance:
