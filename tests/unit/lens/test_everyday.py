@@ -208,6 +208,10 @@ def test_what_cannot_be_tuned_is_refused(runs: dict[str, Run]) -> None:
             lens.tune(pair, ["the bank"] * 5, ["the bank"] * n_outputs)
     with pytest.raises(UserError, match="at least 5"):
         lens.tune(pair, ["the bank"] * 4, ["the bank"] * 4)
+    with pytest.raises(UserError, match=r"give a run, such as cf.load\('NAME'\); got a model alone"):
+        lens.tune(pair.model, ["the bank"] * 5, ["the bank"] * 5)
+    with pytest.raises(UserError, match="seed: a whole number; got 'a'"):
+        lens.tune(pair, ["the bank"] * 5, ["the bank"] * 5, seed="a")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="output: only an encoder-decoder"):
         lens.tune(runs["decoder"], TEXT, [TEXT])
     with pytest.raises(UserError, match="text: 1 token is too few"):

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_whole
+from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.text.inputs import ids_of, text_of
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
@@ -126,10 +126,12 @@ def tune(
         seed: The seed of their order.
 
     Raises:
-        UserError: the model is a classifier, `steps` is less than 1, or there is too little text.
+        UserError: it is no run, its model is a classifier, `steps` is less than 1, or there is too little text.
     """
+    check_run(run)
     model = run.model
     check_whole("steps", steps)
+    check_whole("seed", seed)
     if steps < 1:
         raise UserError(f"steps: at least 1; got {steps}")
     if model.config.n_classes is not None:
