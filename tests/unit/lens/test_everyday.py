@@ -12,6 +12,9 @@ from matplotlib.figure import Figure
 
 from clearformer import lens
 from clearformer.errors import MissingPackageError, UserError
+from clearformer.lens.causal.interventions import output_with
+from clearformer.lens.heads.scores import repeated
+from clearformer.lens.learning.prediction import prediction_of
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import Last, MultiHead
 from clearformer.model.norms import NoNorm
@@ -348,6 +351,39 @@ def test_numpys_whole_numbers_are_whole_numbers(
         for wrong in (True, 1.5, "1"):
             with pytest.raises(UserError, match=f": a whole number; got {wrong!r}"):
                 function(runs[family], TEXT, **(numbers | {name: wrong}))
+
+
+# --- 16 bits ----------------------------------------------------------------------------------------------
+
+
+def test_losses_and_probabilities_of_a_model_of_16_bits_are_more_exact_than_its_logits() -> None:
+    run, other = run_of("decoder", "char"), run_of("decoder", "char")
+    for each in (run, other):
+        each.model.bfloat16()
+    wanted = lens.tokens(run, TEXT).losses  # in float64
+    found = lens.differences(run, other, TEXT)
+    assert [each.loss for each in found.losses] == pytest.approx(wanted[:-1], abs=1e-5)
+    assert lens.loss_changes(run, other, TEXT, pieces=1).before == pytest.approx(np.nanmean(wanted), abs=1e-5)
+
+    logits = lens.run_with_cache(run, TEXT)[0][0].double()
+    last = lens.logit_lens(run, TEXT, position=3).layers[-1]
+    p = logits[3].softmax(-1)
+    assert last.entropy == pytest.approx(-float((p * p.log()).sum()), abs=1e-5)
+    assert last.top[0].probability == pytest.approx(float(p.max()), abs=1e-6)
+    predicted = prediction_of(run, TEXT, target=2, position=3)
+    assert predicted.value(run.model) == pytest.approx(-math.log(p[2]), abs=1e-5)
+
+    edited = lens.intervene(run, TEXT, lens.zero("blocks.0.hook_mlp_out"))
+    before = output_with(run.model, lens.read(run, TEXT).arguments)[0].double().log_softmax(-1)
+    kl = (before.exp() * (before - edited.output.double().log_softmax(-1))).sum(-1)
+    assert edited.kl == pytest.approx(kl.tolist(), abs=1e-6)
+
+    scores = lens.head_scores(run, n_tokens=8)
+    text = repeated(run.model, run.tokenizer, 8, 4, 0)
+    with lens.quiet(run.model):
+        of_text = run.model(text.tokens)[:, 7:15].double()  # the repetition
+    losses = torch.nn.functional.cross_entropy(of_text[:, 1:].transpose(1, 2), text.tokens[:, 9:])
+    assert scores.repeat_loss == pytest.approx(losses.item(), abs=1e-5)
 
 
 # --- all of them ------------------------------------------------------------------------------------------

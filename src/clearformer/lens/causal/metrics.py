@@ -22,6 +22,7 @@ from clearformer.lens.activations import outputs_at
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import logit_name
 from clearformer.model import Transformer
+from clearformer.model.norms import at_least_float32
 
 Metric = Callable[[Tensor], Tensor]
 """Maps a model's output to numbers [B]; differentiable where gradients are wanted."""
@@ -59,8 +60,8 @@ class MeanLoss:
     targets: Int[Tensor, "B T"]
 
     def __call__(self, output: Float[Tensor, "B T V"]) -> Float[Tensor, " B"]:
-        targets = self.targets.expand(len(output), -1)
-        losses = F.cross_entropy(output.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
+        logits, targets = at_least_float32(output), self.targets.expand(len(output), -1)
+        losses = F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
         return losses.sum(1) / (targets != IGNORED).sum(1)
 
 

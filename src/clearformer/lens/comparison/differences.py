@@ -26,6 +26,7 @@ from clearformer.lens.gradients.loss_change import part_of
 from clearformer.lens.inputs import Inputs, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Transformer
+from clearformer.model.norms import at_least_float32
 
 MOST_NAMED = 3  # parts, and hook points, below the table
 
@@ -176,7 +177,9 @@ def token_losses(inputs: Inputs, logits: Tensor, other: Tensor) -> list[TokenLos
     """Return both models' loss of each token whose target is in the text."""
     targets = torch.tensor([IGNORED if each is None else each for each in inputs.predicted])
     one, another = (
-        F.cross_entropy(each[0].cpu(), targets, ignore_index=IGNORED, reduction="none").tolist()
+        F.cross_entropy(
+            at_least_float32(each[0]).cpu(), targets, ignore_index=IGNORED, reduction="none"
+        ).tolist()
         for each in (logits, other)
     )
     labels, predicted = inputs.labels, inputs.predicted_labels

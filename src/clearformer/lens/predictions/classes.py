@@ -24,6 +24,7 @@ from clearformer.lens.gradients.input_attribution import (
 )
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, letters, logit_name, number, visible
+from clearformer.model.norms import at_least_float32
 from clearformer.text import Tokenizer
 
 METHODS: dict[str, Callable[..., InputAttribution]] = {
@@ -135,7 +136,8 @@ def classes(
     chosen = int(logits.argmax()) if target is None else inputs.output("target", target)
     other = None if foil is None else inputs.output("foil", foil)
     found = METHODS[method](subject, inputs, target=chosen, foil=other)
-    chances = zip(inputs.class_names, logits.tolist(), logits.softmax(-1).tolist(), strict=True)
+    probabilities = at_least_float32(logits).softmax(-1)
+    chances = zip(inputs.class_names, logits.tolist(), probabilities.tolist(), strict=True)
     return Classes(
         sorted((ClassChance(*each) for each in chances), key=lambda each: -each.logit),
         inputs.output_label(chosen),

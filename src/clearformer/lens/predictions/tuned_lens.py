@@ -27,6 +27,7 @@ from clearformer.lens.inputs import quiet, read
 from clearformer.lens.predictions.logit_lens import stream_names, unembedded
 from clearformer.lens.showing import Shown, Table
 from clearformer.model import EncoderDecoder, Transformer
+from clearformer.model.norms import at_least_float32
 
 Arguments = tuple[Int[Tensor, "B _"], ...]
 """The arguments of one call of a model; the last are the tokens whose positions predict."""
@@ -270,8 +271,9 @@ def _divergences(
     names = stream_names(model)
     with quiet(model):
         logits, seen = model.run_with_cache(*call, names=names)
-        last = logits.log_softmax(-1)
+        last = at_least_float32(logits).log_softmax(-1)
     with quiet(model, grad=torch.is_grad_enabled()):
         for i, name in enumerate(names[:-1]):
-            layer = unembedded(model, mapped(seen[name], matrices[i], offsets[i])).log_softmax(-1)
-            yield (last.exp() * (last - layer)).sum(-1).mean()
+            layer = unembedded(model, mapped(seen[name], matrices[i], offsets[i]))
+            logs = at_least_float32(layer).log_softmax(-1)
+            yield (last.exp() * (last - logs)).sum(-1).mean()
