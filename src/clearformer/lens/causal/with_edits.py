@@ -239,7 +239,7 @@ def with_edits(
     sampling = sampling_of(temperature, top_k, top_p, min_p, repetition_penalty)
     inputs = read(subject, text, output, masked=masked)
     patches = any(parse_edit(each).verb == "patch" for each in edits)
-    given = None if donor is None or not patches else read_both(subject, inputs, donor, output)[1]
+    given = None if donor is None or not patches else read_both(subject, inputs, donor, None)[1]
     made = Edits(inputs, given, edits_of(edits, inputs, given))
     measure = metric_of(inputs, target, foil, position)
     at = inputs.predicting(position)

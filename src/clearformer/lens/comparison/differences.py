@@ -23,7 +23,7 @@ from clearformer.hooks import ActivationCache
 from clearformer.lens.causal.metrics import inputs_of
 from clearformer.lens.comparison.pairs import check_one_tokenizer
 from clearformer.lens.gradients.loss_change import part_of
-from clearformer.lens.inputs import Inputs, quiet, read
+from clearformer.lens.inputs import Inputs, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Transformer
 from clearformer.model.norms import at_least_float32
@@ -155,7 +155,7 @@ def differences(run: Run, other: Run, text: Text | Inputs, output: Text | None =
         UserError: the tokenisers differ, or the text cannot be read; see `lens.read`.
     """
     check_one_tokenizer(run, other)
-    inputs = inputs_of(run, text) if isinstance(text, Inputs) else read(run, text, output)
+    inputs = inputs_of(run, text, output)
     of_other = inputs_of(other, inputs)
     with quiet(inputs.model), quiet(of_other.model):
         (logits, cache), (other_logits, other_cache) = (

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.lens.causal.metrics import inputs_of, metric_of
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import quoted
 from clearformer.model import Transformer
 from clearformer.model.norms import at_least_float32
@@ -86,8 +86,6 @@ def prediction_of(
     Raises:
         UserError: there is no such token, class or position; see `lens.read`.
     """
-    inputs = (
-        inputs_of(subject, text) if isinstance(text, Inputs) else read(subject, text, output, masked=masked)
-    )
+    inputs = inputs_of(subject, text, output, masked)
     at = inputs.predicting(position)
     return Prediction(inputs, metric_of(inputs, target, position=position).target, at)
