@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import fields, is_dataclass
 from numbers import Real
 from threading import RLock
 from typing import Any, TypeVar
@@ -227,4 +228,6 @@ def bytes_of(value: Any) -> int:
         return sum(bytes_of(each) for pair in value.items() for each in pair)
     if isinstance(value, list | tuple):
         return sum(map(bytes_of, value))
+    if is_dataclass(value):
+        return SMALL_BYTES + sum(bytes_of(getattr(value, field.name)) for field in fields(value))
     return SMALL_BYTES

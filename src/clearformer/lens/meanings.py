@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding.text.samples import Run
-from clearformer.errors import UserError, count
+from clearformer.errors import NonFiniteError, UserError, count
 from clearformer.evaluation.figures import letters
 from clearformer.lens.embeddings import Embedded, embed, whole_word
 from clearformer.lens.patterns.attention import checked_number
@@ -137,6 +137,7 @@ def meanings(
     Raises:
         UserError: a text does not contain the word, there are no words or too many texts, or there is no such layer.
         TokenizerError: a text holds a character that the tokeniser lacks.
+        NonFiniteError: the model's vectors are not finite.
     """
     texts = [text] if not contexts else lines_of(contexts)
     if len(texts) > MOST_CONTEXTS:
@@ -149,7 +150,10 @@ def meanings(
         for place in places_in(each, chosen, i):
             places.append(place)
             vectors.append(each.vectors[layer + 1, place.tokens].mean(0))
-    points, shares = plane_of(torch.stack(vectors))
+    found = torch.stack(vectors)
+    if not bool(found.isfinite().all()):
+        raise NonFiniteError("the model's vectors are not finite numbers; use an earlier checkpoint")
+    points, shares = plane_of(found)
     return Meanings(chosen, texts, layer, places, points, shares, isinstance(run.model, Decoder))
 
 

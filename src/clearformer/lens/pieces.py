@@ -168,14 +168,19 @@ def steps_to(tokenizer: Tokenizer, token: int) -> list[MergeStep]:
 
 def word_around(inputs: Inputs, tokenizer: Tokenizer, position: int) -> list[WordPart]:
     """Return the tokens of the word that contains a token."""
-    ids = [token for token in inputs.tokens[0].tolist() if token < tokenizer.vocab_size]
+    everything: list[int] = inputs.tokens[0].tolist()
+    # A token that only the model has, of a padded vocabulary, is part of no word.
+    unknown = [at for at, token in enumerate(everything) if token >= tokenizer.vocab_size]
+    after = max((at + 1 for at in unknown if at < position), default=0)
+    until = min((at for at in unknown if at > position), default=len(everything))
+    ids, place = everything[after:until], position - after
     starts = tokenizer.starts_word(ids).tolist()
-    first = next(at for at in range(position, -1, -1) if starts[at])
-    behind = next((at for at in range(position + 1, len(ids)) if starts[at]), len(ids))
+    first = next(at for at in range(place, -1, -1) if starts[at])
+    behind = next((at for at in range(place + 1, len(ids)) if starts[at]), len(ids))
     scores: list[float] = list(tokenizer.scores) if isinstance(tokenizer, UnigramTokenizer) else []
     return [
         WordPart(
-            inputs.label(ids[at]), ids[at], scores[ids[at]] if ids[at] < len(scores) else None, at == position
+            inputs.label(ids[at]), ids[at], scores[ids[at]] if ids[at] < len(scores) else None, at == place
         )
         for at in range(first, behind)
     ]

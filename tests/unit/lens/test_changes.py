@@ -111,6 +111,13 @@ def test_a_target_that_the_text_gives_is_not_chosen_by_the_model() -> None:
         lens.beside(lens.weight_gradients, run, other, TEXT, names="embed.weight")
 
 
+@pytest.mark.parametrize("function", [lens.ledger, lens.attention, lens.logit_lens])
+def test_an_output_is_given_by_its_place_or_its_name(function: Any) -> None:
+    run, other = run_of("encoder-decoder"), run_of("encoder-decoder")
+    by_name = lens.beside(function, run, other, "the bank", output="the river")
+    assert lens.beside(function, run, other, "the bank", "the river") == by_name
+
+
 def test_a_score_is_of_the_key_that_the_first_run_reads_most() -> None:
     run, other = run_of("decoder"), run_of("decoder")
     one, another = (lens.score(each, TEXT, layer=0) for each in (run, other))

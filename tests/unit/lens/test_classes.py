@@ -56,6 +56,12 @@ def test_the_other_methods_are_those_functions_and_promise_no_sum(method: str, m
     assert [row[0] for row in found.table().rows] == ["class"] * 3 + ["token"] * len(IDS)
 
 
+def test_a_text_that_another_model_read_is_classified_by_this_one(model: Any) -> None:
+    torch.manual_seed(1)
+    other = build(model.config).double()
+    assert lens.classes(model, lens.read(other, IDS)) == lens.classes(model, IDS)
+
+
 def test_what_cannot_be_told_is_refused(model: Any) -> None:
     with pytest.raises(UserError, match=r"method: .*did you mean 'occlusion'"):
         lens.classes(model, IDS, method="oclusion")

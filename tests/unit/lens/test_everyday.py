@@ -12,10 +12,14 @@ from matplotlib.figure import Figure
 
 from clearformer import lens
 from clearformer.errors import MissingPackageError, UserError
+from clearformer.lens.causal.interventions import output_with
+from clearformer.lens.heads.scores import repeated
+from clearformer.lens.learning.prediction import prediction_of
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import Last, MultiHead
 from clearformer.model.norms import NoNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE, Sinusoidal, sinusoidal_table
+from clearformer.text import BPETokenizerSpec, specials_of
 
 from .test_embeddings import N_LAYERS, TEXT, Run, run_of
 
@@ -207,6 +211,10 @@ def test_what_cannot_be_tuned_is_refused(runs: dict[str, Run]) -> None:
             lens.tune(pair, ["the bank"] * 5, ["the bank"] * n_outputs)
     with pytest.raises(UserError, match="at least 5"):
         lens.tune(pair, ["the bank"] * 4, ["the bank"] * 4)
+    with pytest.raises(UserError, match=r"give a run, such as cf.load\('NAME'\); got a model alone"):
+        lens.tune(pair.model, ["the bank"] * 5, ["the bank"] * 5)
+    with pytest.raises(UserError, match="seed: a whole number; got 'a'"):
+        lens.tune(pair, ["the bank"] * 5, ["the bank"] * 5, seed="a")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="output: only an encoder-decoder"):
         lens.tune(runs["decoder"], TEXT, [TEXT])
     with pytest.raises(UserError, match="text: 1 token is too few"):
@@ -345,6 +353,39 @@ def test_numpys_whole_numbers_are_whole_numbers(
                 function(runs[family], TEXT, **(numbers | {name: wrong}))
 
 
+# --- 16 bits ----------------------------------------------------------------------------------------------
+
+
+def test_losses_and_probabilities_of_a_model_of_16_bits_are_more_exact_than_its_logits() -> None:
+    run, other = run_of("decoder", "char"), run_of("decoder", "char")
+    for each in (run, other):
+        each.model.bfloat16()
+    wanted = lens.tokens(run, TEXT).losses  # in float64
+    found = lens.differences(run, other, TEXT)
+    assert [each.loss for each in found.losses] == pytest.approx(wanted[:-1], abs=1e-5)
+    assert lens.loss_changes(run, other, TEXT, pieces=1).before == pytest.approx(np.nanmean(wanted), abs=1e-5)
+
+    logits = lens.run_with_cache(run, TEXT)[0][0].double()
+    last = lens.logit_lens(run, TEXT, position=3).layers[-1]
+    p = logits[3].softmax(-1)
+    assert last.entropy == pytest.approx(-float((p * p.log()).sum()), abs=1e-5)
+    assert last.top[0].probability == pytest.approx(float(p.max()), abs=1e-6)
+    predicted = prediction_of(run, TEXT, target=2, position=3)
+    assert predicted.value(run.model) == pytest.approx(-math.log(p[2]), abs=1e-5)
+
+    edited = lens.intervene(run, TEXT, lens.zero("blocks.0.hook_mlp_out"))
+    before = output_with(run.model, lens.read(run, TEXT).arguments)[0].double().log_softmax(-1)
+    kl = (before.exp() * (before - edited.output.double().log_softmax(-1))).sum(-1)
+    assert edited.kl == pytest.approx(kl.tolist(), abs=1e-6)
+
+    scores = lens.head_scores(run, n_tokens=8)
+    text = repeated(run.model, run.tokenizer, 8, 4, 0)
+    with lens.quiet(run.model):
+        of_text = run.model(text.tokens)[:, 7:15].double()  # the repetition
+    losses = torch.nn.functional.cross_entropy(of_text[:, 1:].transpose(1, 2), text.tokens[:, 9:])
+    assert scores.repeat_loss == pytest.approx(losses.item(), abs=1e-5)
+
+
 # --- all of them ------------------------------------------------------------------------------------------
 
 
@@ -379,6 +420,33 @@ def test_every_result_shows_and_draws_itself(runs: dict[str, Run], tmp_path: Pat
         json.dumps(found.to_dict(), allow_nan=False)
         path = found.figure(tmp_path / f"{i}.png")
         assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_dollars_in_tokens_are_no_formula(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    text, dollars = "$$ a$_b$ ^ {x}", "$$"
+    tokenizer = BPETokenizerSpec(vocab_size=270).train([text] * 40, specials=specials_of("decoder"))
+    config = ModelConfig(
+        vocab_size=tokenizer.vocab_size, d_model=12, n_layers=1, attention=MultiHead(n_heads=2)
+    )
+    run = Run(build(config), tokenizer)
+    at: Any = {"position": 0}
+    with torch.no_grad():
+        run.model.embed.weight[tokenizer.encode(dollars)] = 3.0  # so that it follows itself
+    drawn = [
+        lens.ledger(run, text, target=dollars, **at),
+        lens.sources(run, text, target=dollars, **at),
+        lens.score(run, text, layer=0, key=0, **at),
+        lens.logit_lens(run, text, target=dollars, **at),
+        lens.next_tokens(run, text, **at),
+        lens.next_draw(run, text, **at),
+        lens.continuations(run, text, max_new_tokens=2, **at),
+        lens.beam_tree(run, text, max_new_tokens=2, **at),
+        lens.with_edits(run, text, target=dollars, max_new_tokens=0, **at),
+    ]
+    for i, found in enumerate(drawn):
+        assert dollars in f"{found.caption()}{found.table().rows}"
+        assert found.figure(tmp_path / f"{i}.svg").exists()
 
 
 def test_a_notebook_reads_no_html_in_a_token(runs: dict[str, Run]) -> None:

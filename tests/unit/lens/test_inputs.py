@@ -8,6 +8,7 @@ import torch
 
 from clearformer import lens
 from clearformer.errors import TokenizerError, UserError
+from clearformer.lens.learning.prediction import prediction_of
 
 from .test_embeddings import Run, run_of
 
@@ -154,3 +155,25 @@ def test_what_cannot_be_read_is_one_clear_line(
         call()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_output_of_a_text_that_was_read_before_is_not_ignored(encoder: Run, translator: Run) -> None:
+    pair, text, change = (
+        lens.read(translator, "bank", "vu"),
+        lens.read(encoder, "the bank"),
+        lens.zero("*embed"),
+    )
+    asked: list[Any] = [
+        lambda: lens.intervene(translator, pair, change, output="uv"),
+        lambda: lens.gradient_x_input(translator, pair, output="uv"),
+        lambda: lens.weight_gradients(translator, pair, output="uv"),
+        lambda: lens.patch_every(translator, pair, "knab", output="uv"),
+        lambda: lens.loss_changes(translator, translator, pair, output="uv"),
+        lambda: lens.differences(translator, translator, pair, "uv"),
+        lambda: prediction_of(translator, pair, "uv"),
+    ]
+    for ask in asked:
+        with pytest.raises(UserError, match=r"output: the text was read before; give it to lens\.read"):
+            ask()
+    with pytest.raises(UserError, match=r"masked: the text was read before; give it to lens\.read"):
+        prediction_of(encoder, text, masked=[1])

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -424,6 +425,17 @@ REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "seed": ("seed: a whole number of at least 0", lambda r: lens.tracin(r, PROMPT, seed=-1)),
     "a word": ("sample: a whole number; got 'x'", lambda r: lens.tracin(r, PROMPT, sample=given("x"))),
     "list": ("without: give a list", lambda r: lens.counterfactual(r, PROMPT, without=given(3))),
+    "one checkpoint": ("checkpoints: give a list", lambda r: lens.tracin(r, PROMPT, checkpoints=given(4))),
+    "its name": (
+        "checkpoints: a whole number; got '4'",
+        lambda r: lens.tracin(r, PROMPT, checkpoints=given("4")),
+    ),
+    "half a step": ("without: a window", lambda r: lens.counterfactual(r, PROMPT, without=given([(3.5, 0)]))),
+    "digits": ("without: a window", lambda r: lens.counterfactual(r, PROMPT, without=given(["31"]))),
+    "number": (
+        "windows: a whole number",
+        lambda r: lens.check_tracin(r, PROMPT, windows=given(3.0), sample=4),
+    ),
     "few": ("windows: from 3 to the 4 scored", lambda r: lens.check_tracin(r, PROMPT, windows=5, sample=4)),
     "target": ("'qu' is no", lambda r: lens.tracin(r, PROMPT, target="qu")),
     "position": ("position 7 is beyond the text", lambda r: lens.tracin(r, PROMPT, position=7)),
@@ -438,6 +450,24 @@ def test_what_cannot_be_asked_is_refused_in_one_line(what: str, run: Any) -> Non
         ask(run)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_run_before_its_first_step_has_seen_no_window(run: Any) -> None:
+    start = cf.load(run.name, checkpoint=0)
+    with pytest.raises(UserError, match="the run never saw window 5"):
+        lens.counterfactual(start, PROMPT, without=[5])
+    assert lens.counterfactual(start, PROMPT, without=[]).same_weights
+
+
+def test_a_held_out_split_is_asked_for_before_the_run_is_trained_again(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NextTokenTask, "evaluate", lambda *_: None)
+    monkeypatch.setattr(sys.modules[lens.counterfactual.__module__], "train_again", pytest.fail)
+    with pytest.raises(
+        UserError, match="text: this run has no held-out split to measure a loss on; give a text"
+    ):
+        lens.counterfactual(run, without=[])
 
 
 def test_a_checkpoint_that_is_not_kept_is_refused(run: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clearformer import lens
-from clearformer.errors import UserError
+from clearformer.errors import NonFiniteError, UserError
 from clearformer.lens.meanings import MOST_CONTEXTS
 
 from .test_embeddings import FAMILIES, TEXT, run_of
@@ -53,6 +53,14 @@ def test_lines_are_contexts() -> None:
     lines = lens.meanings(run, TEXT, word="bank", contexts="\n".join([*CONTEXTS, "", " "]))
     assert lines == lens.meanings(run, TEXT, word="bank", contexts=CONTEXTS)
     assert lines.table().rows[0][1] == "I sat on the bank of the river."
+
+
+def test_vectors_that_are_no_numbers_are_one_line() -> None:
+    run = run_of("decoder")
+    with torch.no_grad():
+        run.model.embed.weight.fill_(torch.nan)
+    with pytest.raises(NonFiniteError, match="the model's vectors are not finite numbers; use an earlier"):
+        lens.meanings(run, TEXT, word="bank")
 
 
 def test_what_cannot_be_shown_is_refused() -> None:

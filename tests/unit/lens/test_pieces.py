@@ -8,7 +8,7 @@ from clearformer import lens
 from clearformer.errors import UserError
 from clearformer.text import BPETokenizer, merge_steps
 
-from .test_embeddings import TEXT, run_of
+from .test_embeddings import TEXT, Run, run_of
 
 
 def place_of(run: Any, token: str, text: str = TEXT) -> int:
@@ -57,6 +57,20 @@ def test_bytes_are_told_of_parts_of_characters_and_none_of_special_tokens() -> N
     special = lens.pieces(run_of("encoder", "wordpiece"), "the", position=0)
     assert (special.hex, special.steps, special.neighbours) == ("", [], [])
     assert "bytes none" in special.caption()
+
+
+def test_a_token_that_only_the_model_has_is_part_of_no_word() -> None:
+    tokenizer = run_of("decoder", "char").tokenizer
+    run: Any = Run(run_of("decoder", "char", vocab_size=tokenizer.vocab_size + 1).model, tokenizer)
+    letters = tokenizer.encode("bank").tolist()
+    found = lens.pieces(run, [tokenizer.vocab_size, *letters, tokenizer.vocab_size, *letters[:1]], position=2)
+    assert [(each.token, each.chosen) for each in found.neighbours] == [
+        ("b", False),
+        ("a", True),
+        ("n", False),
+        ("k", False),
+    ]
+    assert lens.pieces(run, [tokenizer.vocab_size], position=0).neighbours == []
 
 
 def test_ids_by_themselves_were_made_of_nothing() -> None:

@@ -322,6 +322,35 @@ def test_room_is_made_before_a_text_is_read() -> None:
     assert readings.n_bytes <= 1000 - 3 * 150
 
 
+def test_what_continuations_hold_takes_room_too() -> None:
+    run, readings = run_of("decoder"), lens.Readings(MEGABYTES)
+    with readings.in_use():
+        lens.continuations(run, TEXT, max_new_tokens=1, num=20)
+        before = readings.n_bytes
+        found = lens.continuations(run, TEXT, max_new_tokens=41, num=20)
+    n_more = sum(len(each.tokens) for each in found.continuations)
+    assert readings.n_bytes - before > n_more * 100  # of each token: seven numbers and strings
+
+
+def test_texts_are_of_the_tokenizer_that_is_asked() -> None:
+    run = run_of("decoder")
+    tokens: Any = run.tokenizer.encode(TEXT).tolist()
+    drawn: Any = {"max_new_tokens": 4}
+    edits = ["zero blocks.0.attn.hook_z:0"]
+    with cf.lens.Readings().in_use():
+        asked: list[Callable[[Any], Any]] = [
+            lambda subject: lens.continuations(subject, tokens, **drawn).continuations[0],
+            lambda subject: lens.with_edits(subject, tokens, edits, held_out=0, **drawn).continued_after,
+        ]
+        for ask in asked:
+            assert not ask(run.model).text  # without a tokenizer
+            found = ask(run)
+            assert found.text
+            assert [each.token for each in found.tokens] == [
+                run.tokenizer.token_label(each.id) for each in found.tokens
+            ]
+
+
 def test_what_is_handed_out_may_be_written_to() -> None:
     run = run_of("decoder")
     wanted = (

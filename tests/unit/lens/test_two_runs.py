@@ -182,6 +182,22 @@ def test_differences_are_those_of_weights_activations_and_losses() -> None:
     assert point.cosine == pytest.approx(torch.nn.functional.cosine_similarity(a, b, dim=0).item(), abs=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scores_differ_by_what_the_mask_lets_be_read(dtype: torch.dtype) -> None:
+    run, other = made(1), made(2)
+    for each in (run, other):
+        each.model.to(dtype)
+    found = {each.name: each for each in lens.differences(run, other, TEXT).activations}
+    for name in ("blocks.0.attn.hook_attn_scores", "blocks.1.attn.hook_attn_scores"):
+        a, b = (lens.run_with_cache(each, TEXT)[1][name][0] for each in (run, other))
+        may = torch.ones_like(a[0], dtype=torch.bool).tril()
+        a, b = a[:, may].flatten(), b[:, may].flatten()
+        assert found[name].norm == pytest.approx(a.norm().item(), rel=1e-5)
+        assert found[name].relative == pytest.approx(((b - a).norm() / a.norm()).item(), rel=1e-5)
+        cosine = torch.nn.functional.cosine_similarity(a, b, dim=0).item()
+        assert found[name].cosine == pytest.approx(cosine, abs=1e-5)
+
+
 def test_models_of_other_sizes_are_compared_where_they_can_be() -> None:
     found = lens.differences(made(1), made(2, n_layers=1), TEXT)
     assert all(name.startswith("blocks.1.") for name in found.apart)

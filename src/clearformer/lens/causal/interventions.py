@@ -34,6 +34,7 @@ from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Transformer
 from clearformer.model.init import generator_of
+from clearformer.model.norms import at_least_float32
 
 Arguments = tuple[Tensor, ...]
 """The arguments of a model: (tokens,), or (source, tokens) for an encoder-decoder."""
@@ -345,5 +346,5 @@ def _listed(edits: Any) -> list[Edit]:
 
 def divergence(one: Float[Tensor, "*B V"], other: Float[Tensor, "*B V"]) -> Float[Tensor, "*B"]:
     """Return KL(one || other) of the distributions given by logits, in nats."""
-    log_p, log_q = one.log_softmax(-1), other.log_softmax(-1)
+    log_p, log_q = (at_least_float32(each).log_softmax(-1) for each in (one, other))
     return (log_p.exp() * (log_p - log_q)).sum(-1)

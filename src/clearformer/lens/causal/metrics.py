@@ -5,7 +5,7 @@ A metric is any function of logits [B T V] (for a classifier [B C]) to numbers [
 Shapes: B batch, T positions, V vocabulary, C classes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from clearformer.lens.activations import outputs_at
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import logit_name
 from clearformer.model import Transformer
+from clearformer.model.norms import at_least_float32
 
 Metric = Callable[[Tensor], Tensor]
 """Maps a model's output to numbers [B]; differentiable where gradients are wanted."""
@@ -59,8 +60,8 @@ class MeanLoss:
     targets: Int[Tensor, "B T"]
 
     def __call__(self, output: Float[Tensor, "B T V"]) -> Float[Tensor, " B"]:
-        targets = self.targets.expand(len(output), -1)
-        losses = F.cross_entropy(output.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
+        logits, targets = at_least_float32(output), self.targets.expand(len(output), -1)
+        losses = F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
         return losses.sum(1) / (targets != IGNORED).sum(1)
 
 
@@ -82,10 +83,19 @@ def loss_of(inputs: Inputs) -> MeanLoss:
     return MeanLoss(torch.tensor([targets], device=inputs.tokens.device))
 
 
-def inputs_of(subject: Subject, text: Text | Inputs, output: Text | None = None) -> Inputs:
-    """Read a text for a model; inputs that were read before are assigned to this model."""
+def inputs_of(
+    subject: Subject, text: Text | Inputs, output: Text | None = None, masked: Sequence[int] = ()
+) -> Inputs:
+    """Read a text for a model; inputs that were read before are assigned to this model.
+
+    Raises:
+        UserError: the text cannot be read, or an output or masked positions are given for one that was read before.
+    """
     if not isinstance(text, Inputs):
-        return read(subject, text, output)
+        return read(subject, text, output, masked=masked)
+    for name, given in (("output", output is not None), ("masked", bool(len(masked)))):
+        if given:
+            raise UserError(f"{name}: the text was read before; give it to lens.read")
     if not isinstance(subject, Transformer):
         check_run(subject)
     return replace(text, model=subject if isinstance(subject, Transformer) else subject.model)

@@ -278,7 +278,7 @@ def read_both(
     """
     one = inputs_of(subject, text, output)
     written = None if one.source is None else one.tokens[0]
-    other = inputs_of(subject, donor, written)
+    other = inputs_of(subject, donor, None if isinstance(donor, Inputs) else written)
     for own, donated in zip(one.arguments, other.arguments, strict=True):
         if own.shape != donated.shape:
             raise UserError(

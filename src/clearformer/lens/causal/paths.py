@@ -116,12 +116,14 @@ def patch_paths(
         metric: A function of the output, in place of `target`, `foil` and `position`; see `metrics`.
 
     Raises:
-        UserError: a sender writes to no residual stream, the texts are of different lengths, or there is no such hook
-            point, head, position, token or class.
+        UserError: a sender writes to no residual stream, there is no receiver, the texts are of different lengths, or
+            there is no such hook point, head, position, token or class.
     """
     inputs, other = read_both(subject, text, donor, output)
     metric = given_metric(metric, target, foil, position) or metric_of(inputs, target, foil, position)
     given = [receivers] if isinstance(receivers, str | Site) else list(receivers)
+    if not given:
+        raise UserError(f"receivers: give at least one hook point, or {OUTPUT!r}")
     told = [] if given == [OUTPUT] else sites_of(inputs.model, given)
     sending = sites_of(inputs.model, senders)
     after = output_of_paths(inputs.model, inputs.arguments, other.arguments, sending, told)

@@ -42,7 +42,7 @@ from clearformer.lens.causal.sites import heads_of, networks_of, residuals_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.sampling.beginnings import Beginning, nothing_written
 from clearformer.lens.sampling.continuations import Continued, continued
-from clearformer.lens.showing import Shown, Table, number, quoted, visible
+from clearformer.lens.showing import Shown, Table, letters, number, quoted, visible
 from clearformer.lens.tokens import losses_from, losses_of
 from clearformer.model import Decoder, EncoderDecoder, Transformer
 from clearformer.runs.evaluation import CHANGED
@@ -177,10 +177,11 @@ class WithEdits(Shown):
         for shift, name, colour in ((-0.2, "before", "#9aa4b0"), (0.2, "after", "#6b4fc1")):
             values = [getattr(each, name) for each in self.predicted]
             axes.barh(places + shift, values, height=0.36, color=colour, label=name)
-        axes.set_yticks(places, [visible(each.token) for each in self.predicted], fontsize=8)
+        axes.set_yticks(places, [letters(visible(each.token)) for each in self.predicted], fontsize=8)
         axes.invert_yaxis()
         axes.set_xlabel("probability", fontsize=8)
-        axes.set_title(f"after {quoted(self.token)}" if self.token else "the text's class", fontsize=9)
+        title = f"after {letters(quoted(self.token))}" if self.token else "the text's class"
+        axes.set_title(title, fontsize=9)
         axes.legend(frameon=False, fontsize=8)
 
 
@@ -238,7 +239,7 @@ def with_edits(
     sampling = sampling_of(temperature, top_k, top_p, min_p, repetition_penalty)
     inputs = read(subject, text, output, masked=masked)
     patches = any(parse_edit(each).verb == "patch" for each in edits)
-    given = None if donor is None or not patches else read_both(subject, inputs, donor, output)[1]
+    given = None if donor is None or not patches else read_both(subject, inputs, donor, None)[1]
     made = Edits(inputs, given, edits_of(edits, inputs, given))
     measure = metric_of(inputs, target, foil, position)
     at = inputs.predicting(position)
@@ -404,7 +405,8 @@ def _continued(
         with model.hooked(made.hooks):
             return continued(begun, sampling, max_new_tokens, 1, seed, made.are_of_any_text, tell_after)
 
-    key = ("continued with edits", *begun.key, *made.key, sampling.model_dump_json(), max_new_tokens, seed)
+    chosen = (begun.inputs.tokenizer, sampling.model_dump_json(), max_new_tokens, seed)
+    key = ("continued with edits", *begun.key, *made.key, *chosen)
     return before, once(model, key, with_them)[0]
 
 

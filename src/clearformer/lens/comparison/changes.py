@@ -106,7 +106,7 @@ def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **give
         function: A function of the lens, such as `lens.ledger`.
         run: The first run, whose numbers are subtracted.
         other: The second; it may be the same run at another checkpoint.
-        text: The text for both, if the function reads one.
+        text: The text for both, if the function reads one; for an encoder-decoder also the output.
         **given: Other arguments of the function.
 
     Raises:
@@ -137,11 +137,12 @@ def _chosen(
     chosen: dict[str, Any] = {}
     if not text:
         return chosen
-    reads = {name: given[name] for name in ("output", "masked") if name in given}
-    if "output" in takes and given.get("output") is None and isinstance(run.model, EncoderDecoder):
-        chosen["output"] = read(run, *text, **reads).tokens[0].tolist()
+    named = signature(function).bind_partial(run, *text, **given).arguments  # an output may be in `text`
+    reads = {name: named[name] for name in ("output", "masked") if name in named}
+    if "output" in takes and named.get("output") is None and isinstance(run.model, EncoderDecoder):
+        chosen["output"] = read(run, text[0], **reads).tokens[0].tolist()
     if "target" in takes and given.get("target") is None and given.get("metric") is None:
-        inputs = read(run, *text, **(reads | chosen))
+        inputs = read(run, text[0], **(reads | chosen))
         position = given.get("position", -1)
         if _takes_the_likeliest(function, inputs, position):
             chosen["target"] = metric_of(inputs, None, None, position).target

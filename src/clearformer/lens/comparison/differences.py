@@ -23,9 +23,10 @@ from clearformer.hooks import ActivationCache
 from clearformer.lens.causal.metrics import inputs_of
 from clearformer.lens.comparison.pairs import check_one_tokenizer
 from clearformer.lens.gradients.loss_change import part_of
-from clearformer.lens.inputs import Inputs, quiet, read
+from clearformer.lens.inputs import Inputs, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Transformer
+from clearformer.model.norms import at_least_float32
 
 MOST_NAMED = 3  # parts, and hook points, below the table
 
@@ -154,7 +155,7 @@ def differences(run: Run, other: Run, text: Text | Inputs, output: Text | None =
         UserError: the tokenisers differ, or the text cannot be read; see `lens.read`.
     """
     check_one_tokenizer(run, other)
-    inputs = inputs_of(run, text) if isinstance(text, Inputs) else read(run, text, output)
+    inputs = inputs_of(run, text, output)
     of_other = inputs_of(other, inputs)
     with quiet(inputs.model), quiet(of_other.model):
         (logits, cache), (other_logits, other_cache) = (
@@ -176,7 +177,9 @@ def token_losses(inputs: Inputs, logits: Tensor, other: Tensor) -> list[TokenLos
     """Return both models' loss of each token whose target is in the text."""
     targets = torch.tensor([IGNORED if each is None else each for each in inputs.predicted])
     one, another = (
-        F.cross_entropy(each[0].cpu(), targets, ignore_index=IGNORED, reduction="none").tolist()
+        F.cross_entropy(
+            at_least_float32(each[0]).cpu(), targets, ignore_index=IGNORED, reduction="none"
+        ).tolist()
         for each in (logits, other)
     )
     labels, predicted = inputs.labels, inputs.predicted_labels
@@ -206,12 +209,18 @@ def _plain(values: Tensor) -> Tensor:
 
 
 def activation_distances(cache: ActivationCache, other: ActivationCache) -> list[Distance]:
-    """Return how far apart the activations are, by hook point."""
-    return [
-        distance(name, [(_plain(one), _plain(other[name]))])
-        for name, one in cache.items()
-        if name in other and other[name].shape == one.shape
-    ]
+    """Return how far apart the activations are, by hook point; scores only where both masks let a key be read."""
+    found = []
+    for name, one in cache.items():
+        if name in other and (another := other[name]).shape == one.shape:
+            both = is_unmasked(one) & is_unmasked(another)
+            found.append(distance(name, [(_plain(one[both]), _plain(another[both]))]))
+    return found
+
+
+def is_unmasked(values: Tensor) -> Tensor:
+    """Whether each number is one of the model's, not the lowest number that a mask adds to a score."""
+    return ~(values <= torch.finfo(values.dtype).min / 2)  # NaN is one of the model's
 
 
 def distance(name: str, pairs: list[tuple[Tensor, Tensor]]) -> Distance:

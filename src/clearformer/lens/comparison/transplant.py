@@ -93,8 +93,9 @@ def transplant(
         texts: The texts to measure the loss on, in place of the held-out split of `run_to`.
 
     Raises:
-        UserError: there is no such head, the models' sizes differ, or several heads share their keys and values.
-        RunError: no texts are given, and the run has no held-out split or its data are unknown.
+        UserError: there is no such head, the models' sizes differ, several heads share their keys and values, or no
+            texts are given and the run has no held-out split.
+        RunError: no texts are given, and the run's data are unknown.
         DataError: the run's data cannot be read, or have changed.
     """
     check_run(run_to)

@@ -33,6 +33,7 @@ from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import Transformer
 from clearformer.model.attention import ProjectedHeads
+from clearformer.model.norms import at_least_float32
 from clearformer.runs.folders import Loaded, read_run
 from clearformer.runs.replay import replay_run
 from clearformer.training.store.checkpoint import list_checkpoints, step_of
@@ -219,7 +220,7 @@ def _at_step(folder: RunFolder, step: int, device: torch.device, on_step: OnStep
 def class_loss(inputs: Inputs, target: str | int | None) -> Metric:
     """Return the loss of a class, by default of the likeliest one."""
     wanted = metric_of(inputs, target).target
-    return lambda output: -log_softmax(output, dim=-1)[:, wanted]
+    return lambda output: -log_softmax(at_least_float32(output), dim=-1)[:, wanted]
 
 
 def parameter_changes(

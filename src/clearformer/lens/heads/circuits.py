@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from clearformer.model import Transformer
 from clearformer.model.attention import DotModule, ProjectedHeads, SharedModule
-from clearformer.model.norms import LayerNormModule, RMSNormModule
+from clearformer.model.norms import LayerNormModule, RMSNormModule, at_least_float32
 
 
 class Circuits:
@@ -31,13 +31,13 @@ class Circuits:
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
-        embeddings = model.embed.weight.detach()
+        embeddings = weight_of(model.embed)
         self.identity = torch.eye(model.config.d_model, dtype=embeddings.dtype, device=embeddings.device)
         self.embeddings = embeddings.T @ embeddings
         self.unembeddings: Tensor | None = None
         if predicts_linearly(model):
-            unembeddings = model.embed.weight if model.head is None else model.head.weight
-            self.unembeddings = unembeddings.detach().T @ embeddings
+            unembeddings = weight_of(model.embed if model.head is None else model.head)
+            self.unembeddings = unembeddings.T @ embeddings
 
     def copying(self, name: str, head: int) -> float:
         """Score W_E W_V W_O W_U: how an attended token changes each token's logit."""
@@ -58,8 +58,8 @@ class Circuits:
         """Score W_E W_Q W_K^T W_E^T: how strongly a token attends to each token, ignoring positions."""
         layer = self._layer(name)
         if isinstance(layer, ProjectedHeads):
-            queries = layer.W_Q.weight.detach().unflatten(0, (layer.n_heads, -1))[head]
-            keys = layer.W_K.weight.detach().unflatten(0, (layer.n_kv_heads, -1))
+            queries = weight_of(layer.W_Q).unflatten(0, (layer.n_heads, -1))[head]
+            keys = weight_of(layer.W_K).unflatten(0, (layer.n_kv_heads, -1))
             key = keys[head * layer.n_kv_heads // layer.n_heads]
             q_norm, k_norm = layer.q_norm, layer.k_norm
         elif isinstance(layer, DotModule | SharedModule):
@@ -103,7 +103,9 @@ class Circuits:
 
 
 def eigenvalue_score(matrix: Float[Tensor, "Dh Dh"]) -> float:
-    """Return sum of Re(lambda) over sum of |lambda|: 1 if all eigenvalues are positive, NaN if all are 0."""
+    """Return sum of Re(lambda) over sum of |lambda|: 1 if all eigenvalues are positive, NaN if all are 0 or unknown."""
+    if not matrix.isfinite().all():
+        return nan  # LAPACK may end the process
     values = torch.linalg.eigvals(matrix.double())
     size = values.abs().sum().item()
     return values.real.sum().item() / size if size else nan
@@ -122,7 +124,12 @@ def stack_of(name: str) -> str:
 def matrix_of(layer: nn.Module, name: str, otherwise: Float[Tensor, "D D"]) -> Float[Tensor, "O I"]:
     """Return a layer's matrix by name, or `otherwise` if it has none."""
     part = getattr(layer, name, None)
-    return part.weight.detach() if isinstance(part, nn.Linear) else otherwise
+    return weight_of(part) if isinstance(part, nn.Linear) else otherwise
+
+
+def weight_of(part: nn.Linear | nn.Embedding) -> Float[Tensor, "O I"]:
+    """Return the matrix of a layer or an embedding, in float32 if the model is in fewer bits."""
+    return at_least_float32(part.weight.detach())
 
 
 def with_gains(norms: Iterable[nn.Module], rows: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:

@@ -39,6 +39,7 @@ from clearformer.lens.heads.circuits import Circuits
 from clearformer.lens.inputs import Subject, quiet
 from clearformer.lens.showing import FIRST, Shown, Table, heat_map
 from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
+from clearformer.model.norms import at_least_float32
 from clearformer.runs.folders import read_run
 from clearformer.text import Tokenizer
 from clearformer.training.store.checkpoint import list_checkpoints, step_of
@@ -314,7 +315,8 @@ def repeat_losses(model: Transformer, output: Float[Tensor, "B T V"], text: Repe
     """
     if not isinstance(model, Decoder | EncoderDecoder):
         return nan, nan
-    losses = F.cross_entropy(output[:, :-1].transpose(1, 2), text.tokens[:, 1:].long(), reduction="none")
+    logits = at_least_float32(output[:, :-1]).transpose(1, 2)
+    losses = F.cross_entropy(logits, text.tokens[:, 1:].long(), reduction="none")
     first, again = text.start, text.start + text.n  # losses[:, t] is that of token t + 1
     return losses[:, first : again - 1].mean().item(), losses[:, again : again + text.n - 1].mean().item()
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import RunError, UserError, count
 from clearformer.lens.inputs import Inputs
@@ -123,6 +124,7 @@ def check_tracin(
         RunError: the run cannot be trained again, or is not reproduced to the bit.
         UserError: there are fewer than three windows; see `tracin`.
     """
+    check_whole("windows", windows)
     found = tracin(
         run,
         text,

@@ -13,6 +13,7 @@ the machine, and with the number of threads, that trained the run.
 """
 
 import hashlib
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -125,8 +126,9 @@ def counterfactual(
 
     Raises:
         RunError: the run cannot be trained again; see the module.
-        DataError: its data cannot be read, or have changed; or it has no held-out split and no text is given.
-        UserError: there is no such row, window, token or position.
+        DataError: its data cannot be read, or have changed.
+        UserError: there is no such row, window, token or position; or no text is given and the run has no held-out
+            split.
     """
     prediction = (
         None
@@ -135,8 +137,9 @@ def counterfactual(
     )
     opened = reopen(run)
     left_out = rows_left_out(opened, without)
+    before = loss_of(opened, prediction, run.model)
     again = train_again(opened, left_out)
-    before, after = (loss_of(opened, prediction, model) for model in (run.model, again.model))
+    after = loss_of(opened, prediction, again.model)
     estimate = None
     if prediction is not None and opened.kept:
         estimate = estimated_change(opened, prediction, left_out)
@@ -205,7 +208,7 @@ def times_seen(opened: Reopened, window: int) -> list[Seen]:
 def checked_row(opened: Reopened, given: Any) -> Seen:
     """Return a step of the run and a row of its batch after checking them."""
     try:
-        step, row = (int(each) for each in given)
+        step, row = map(operator.index, given)
     except (TypeError, ValueError):
         raise UserError(
             f"without: a window of `lens.tracin`, its id, or (step, row); got {shown(given)}"

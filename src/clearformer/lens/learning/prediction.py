@@ -10,9 +10,10 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.lens.causal.metrics import inputs_of, metric_of
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import quoted
 from clearformer.model import Transformer
+from clearformer.model.norms import at_least_float32
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Prediction:
         arguments = [each.to(model.embed.weight.device) for each in self.inputs.arguments]
         output = model(*arguments)
         logits = output[0] if output.dim() == 2 else output[0, self.position]
-        return -F.log_softmax(logits, dim=-1)[self.target]
+        return -F.log_softmax(at_least_float32(logits), dim=-1)[self.target]
 
     def value(self, model: Transformer) -> float:
         """Return the loss as a number."""
@@ -85,8 +86,6 @@ def prediction_of(
     Raises:
         UserError: there is no such token, class or position; see `lens.read`.
     """
-    inputs = (
-        inputs_of(subject, text) if isinstance(text, Inputs) else read(subject, text, output, masked=masked)
-    )
+    inputs = inputs_of(subject, text, output, masked)
     at = inputs.predicting(position)
     return Prediction(inputs, metric_of(inputs, target, position=position).target, at)

@@ -4,11 +4,12 @@ import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from clearformer.decoding.arguments import check_run
+from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import CheckpointError, RunError, UserError, shown
 from clearformer.runs.replay import trained_task
@@ -83,9 +84,10 @@ class Reopened:
     def windows_seen(self, first: int, last: int) -> "WindowsSeen":
         """Return the training windows of the steps from `first` up to, but not including, `last`."""
         ids = [self.task.example_ids(step) for step in range(first, last)]
-        steps = np.repeat(np.arange(first, last), list(map(len, ids)))
-        rows = np.concatenate([np.arange(len(each)) for each in ids])
-        return WindowsSeen(np.concatenate(ids), steps, rows)
+        nothing = np.zeros(0, np.int64)  # before the first step
+        steps = np.concatenate([nothing, *(np.full(len(each), first + i) for i, each in enumerate(ids))])
+        rows = np.concatenate([nothing, *(np.arange(len(each)) for each in ids)])
+        return WindowsSeen(np.concatenate([nothing, *ids]), steps, rows)
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,7 @@ def check_checkpoints(opened: Reopened, steps: Iterable[int] | None) -> list[int
 
     Raises:
         RunError: one of them is not kept.
+        UserError: they are no list of steps.
     """
     kept = opened.kept
     if not kept:
@@ -183,10 +186,24 @@ def check_checkpoints(opened: Reopened, steps: Iterable[int] | None) -> list[int
             f"checkpoints: {opened.folder.path} keeps none with optimizer state up to step {opened.step}; open "
             "it at a later step"
         )
-    wanted = kept if steps is None else sorted(set(steps))
+    wanted = kept if steps is None else sorted(set(whole_steps(steps)))
     if absent := [step for step in wanted if step not in kept] or ([] if wanted else ["none"]):
         raise RunError(
             f"checkpoints: {opened.folder.path} keeps {', '.join(map(str, kept))} up to step {opened.step}, but not "
             f"{shown(absent[0])}; train.keep_last sets how many are kept"
         )
     return wanted
+
+
+def whole_steps(steps: Any) -> list[int]:
+    """Return the steps of some checkpoints as a list.
+
+    Raises:
+        UserError: they are something else.
+    """
+    if not isinstance(steps, Iterable):
+        raise UserError(f"checkpoints: give a list of steps; got {shown(steps)}")
+    found = list(steps)
+    for each in found:
+        check_whole("checkpoints", each)
+    return [int(each) for each in found]

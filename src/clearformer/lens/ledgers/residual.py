@@ -19,7 +19,7 @@ from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.readout import Readout, readout
 from clearformer.lens.ledgers.split import SplitLogit
 from clearformer.lens.ledgers.stream import Decomposition, Writer, is_needed, own_prefix
-from clearformer.lens.showing import Table, bars, number
+from clearformer.lens.showing import Table, bars, letters, number
 from clearformer.text import Tokenizer
 
 MOST_BARS = 32
@@ -107,7 +107,7 @@ class Ledger(SplitLogit):
         names, values = self._bars()
         bars(axes, names, values)
         axes.set_xlabel("contribution to the logit")
-        axes.set_title(f"{self.caption()}\nlogit {self.logit:+.3f}", fontsize=10)
+        axes.set_title(f"{letters(self.caption())}\nlogit {self.logit:+.3f}", fontsize=10)
 
     def _bars(self) -> tuple[list[str], list[float]]:
         """Return the largest parts, and the rest as one."""

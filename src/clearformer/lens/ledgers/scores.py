@@ -36,7 +36,7 @@ from clearformer.lens.ledgers.stream import (
     is_needed,
     own_prefix,
 )
-from clearformer.lens.showing import Shown, Table, heat_map, number, quoted
+from clearformer.lens.showing import Shown, Table, heat_map, letters, number, quoted
 from clearformer.model.attention import (
     Attention,
     DotModule,
@@ -163,7 +163,7 @@ class Score(Shown):
         )
         axes.set_ylabel("written to the query's vector")
         axes.set_xlabel("written to the key's vector")
-        first, _, rest = self.caption().partition(": ")
+        first, _, rest = letters(self.caption()).partition(": ")
         axes.set_title(f"{first}\n{rest}\nscore {self.score:+.3f}", fontsize=9)
         figure.colorbar(image, ax=axes, shrink=0.8).outline.set_visible(False)
 

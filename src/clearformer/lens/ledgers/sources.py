@@ -23,7 +23,7 @@ from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.held import HeldStill
 from clearformer.lens.ledgers.readout import readout
 from clearformer.lens.ledgers.split import SplitLogit
-from clearformer.lens.showing import Table, bars, number, visible
+from clearformer.lens.showing import Table, bars, letters, number, visible
 from clearformer.text import Tokenizer
 
 CONVENTION = (
@@ -88,7 +88,7 @@ class Sources(SplitLogit):
         names = [*map(_place, shown), "biases"]
         bars(axes, names, [*(part.value for part in shown), self.biases])
         axes.set_xlabel("contribution to the logit (patterns, norms and activations held constant)")
-        axes.set_title(f"{self.caption()}\nlogit {self.logit:+.3f}", fontsize=10)
+        axes.set_title(f"{letters(self.caption())}\nlogit {self.logit:+.3f}", fontsize=10)
 
 
 @torch.inference_mode(False)

@@ -147,7 +147,11 @@ def cell(
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     walk = walk_by(inputs, layer, head, part, name, row)
     wanted = f"{walk.path}.hook_resid_post" if name is None else name
-    return cell_of(walk, beginning(subject, text, output, masked), wanted, row, column)
+    if tokenizer is None:
+        lines = beginning(subject, text, output, masked=masked)
+    else:  # the code has no such tokenizer, but the ids that were read
+        lines = beginning(subject, *inputs.arguments)
+    return cell_of(walk, lines, wanted, row, column)
 
 
 def walk_by(inputs: Inputs, layer: int, head: int, part: str, name: str | None, row: int) -> Walk:
@@ -220,10 +224,10 @@ def snippet(lines: Sequence[str], found: Explained) -> str:
     )
 
 
-def beginning(subject: Any, text: Any, output: Any, masked: Sequence[int]) -> list[str]:
+def beginning(subject: Any, *texts: Any, masked: Sequence[int] = ()) -> list[str]:
     """Return lines that read the text and keep its activations; without a directory, they assume a `run` or `model`."""
-    plain = [each if isinstance(each, str) else ids_of(each) for each in (text, output) if each is not None]
-    arguments = [repr(each) for each in plain] + ([f"masked={list(masked)!r}"] if len(masked) else [])
+    plain = [each if isinstance(each, str) else ids_of(each) for each in texts if each is not None]
+    arguments = [repr(each) for each in plain] + ([f"masked={ids_of(masked)!r}"] if len(masked) else [])
     is_run = hasattr(subject, "tokenizer")
     opened = [*loaded(subject), "model = run.model"] if is_run else []
     call = ", ".join(["run" if is_run else "model", *arguments])
@@ -246,9 +250,9 @@ def loaded(run: Any) -> list[str]:
 
 
 def ids_of(given: Any) -> list[int]:
-    """Return ids as a list."""
+    """Return ids as a list of Python's own numbers."""
     plain = given.tolist() if hasattr(given, "tolist") else list(given)
-    return plain[0] if plain and isinstance(plain[0], list) else plain
+    return [int(each) for each in (plain[0] if plain and isinstance(plain[0], list) else plain)]
 
 
 # --- rows and columns -------------------------------------------------------------------------------------
@@ -260,10 +264,11 @@ def place_in(walk: Walk, step: Step, row: int, column: int) -> tuple[int, int]:
     Raises:
         UserError: there is no such row or column.
     """
-    source = step.source
-    has_one_row = bool(source.first_row)
-    row = row_of(walk.inputs, walk.part, row) if has_one_row else index_of("row", row, len(source.values))
-    return row, index_of("column", column, source.values.shape[1])
+    n_rows, n_columns = step.source.values.shape
+    # Of the logits there is one row, that of the position.
+    is_position = step.columns == "vocabulary"
+    row = row_of(walk.inputs, walk.part, row) if is_position else index_of("row", row, n_rows)
+    return row, index_of("column", column, n_columns)
 
 
 def index_of(what: str, index: Any, n: int) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 from clearformer.decoding import Text
 from clearformer.errors import UserError, did_you_mean, shown
 from clearformer.lens.activations import outputs_at
+from clearformer.lens.causal.metrics import inputs_of
 from clearformer.lens.gradients.input_attribution import (
     InputAttribution,
     gradient_x_input,
@@ -22,7 +23,8 @@ from clearformer.lens.gradients.input_attribution import (
     occlusion,
 )
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
-from clearformer.lens.showing import Shown, Table, bars, logit_name, number, visible
+from clearformer.lens.showing import Shown, Table, bars, letters, logit_name, number, visible
+from clearformer.model.norms import at_least_float32
 from clearformer.text import Tokenizer
 
 METHODS: dict[str, Callable[..., InputAttribution]] = {
@@ -96,7 +98,7 @@ class Classes(Shown):
         bars(left, [each.name for each in self.classes], [each.probability for each in self.classes])
         left.set_xlabel("probability")
         bars(right, list(map(visible, self.attribution.labels)), self.attribution.values.tolist())
-        right.set_xlabel(f"contribution to {logit_name(self.target, self.foil)}")
+        right.set_xlabel(f"contribution to {letters(logit_name(self.target, self.foil))}")
 
 
 def classes(
@@ -123,7 +125,10 @@ def classes(
     """
     if method not in METHODS:
         raise UserError(f"method: {', '.join(METHODS)}; got {shown(method)}{did_you_mean(method, METHODS)}")
-    inputs = text if isinstance(text, Inputs) else read(subject, text, tokenizer=tokenizer)
+    if isinstance(text, Inputs):
+        inputs = inputs_of(subject, text)
+    else:
+        inputs = read(subject, text, tokenizer=tokenizer)
     if not inputs.class_names:
         raise UserError("this model predicts tokens, not classes of a text; see lens.next_tokens")
     with quiet(inputs.model):
@@ -131,7 +136,8 @@ def classes(
     chosen = int(logits.argmax()) if target is None else inputs.output("target", target)
     other = None if foil is None else inputs.output("foil", foil)
     found = METHODS[method](subject, inputs, target=chosen, foil=other)
-    chances = zip(inputs.class_names, logits.tolist(), logits.softmax(-1).tolist(), strict=True)
+    probabilities = at_least_float32(logits).softmax(-1)
+    chances = zip(inputs.class_names, logits.tolist(), probabilities.tolist(), strict=True)
     return Classes(
         sorted((ClassChance(*each) for each in chances), key=lambda each: -each.logit),
         inputs.output_label(chosen),

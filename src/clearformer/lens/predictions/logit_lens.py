@@ -28,9 +28,20 @@ from clearformer.hooks.readings import once
 from clearformer.lens.activations import kept, outputs_at, outputs_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.stream import own_prefix
-from clearformer.lens.showing import AMOUNT, EITHER, Shown, Table, amount, heat_map, quoted, visible
+from clearformer.lens.showing import (
+    AMOUNT,
+    EITHER,
+    Shown,
+    Table,
+    amount,
+    heat_map,
+    letters,
+    quoted,
+    visible,
+)
 from clearformer.lens.tokens import rows_at_once
 from clearformer.model import Transformer
+from clearformer.model.norms import at_least_float32
 from clearformer.results import Result
 from clearformer.text import Tokenizer
 
@@ -147,7 +158,7 @@ class LogitLens(Shown):
                 axes.text(
                     column,
                     row,
-                    visible(label).replace("$", r"\$"),
+                    letters(visible(label)),
                     ha="center",
                     va="center",
                     fontsize=7,
@@ -276,7 +287,8 @@ def _likeliest(parts: Iterable[Float[Tensor, "N V"]], n_layers: int) -> Picture:
     for logits in parts:
         largest, likeliest = logits.max(-1)
         best += likeliest.tolist()
-        probabilities += (largest - logits.logsumexp(-1)).exp().tolist()
+        total = at_least_float32(logits).logsumexp(-1)
+        probabilities += (largest - total).exp().tolist()
     n = len(best) // n_layers
     rows = [best[first : first + n] for first in range(0, len(best), n)]
     return rows, np.array(probabilities).reshape(n_layers, n)
@@ -316,7 +328,7 @@ def unembedded(model: Transformer, x: Float[Tensor, "B T D"]) -> Float[Tensor, "
 
 def _layers(inputs: Inputs, logits: Float[Tensor, "L V"], target: int, top: int) -> list[Layer]:
     """Return the predictions of each layer at the position whose logits are given."""
-    logs = logits.log_softmax(-1)
+    logs = at_least_float32(logits).log_softmax(-1)
     likeliest = logits.topk(min(top, logits.shape[-1])).indices
     ranks = 1 + (logits > logits[:, target, None]).sum(-1)
     entropies = -(logs.exp() * logs).nan_to_num().sum(-1)

@@ -17,7 +17,7 @@ from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, shown
 from clearformer.lens.activations import outputs_at
 from clearformer.lens.inputs import Subject, quiet, read
-from clearformer.lens.showing import Shown, Table, bars, quoted, visible
+from clearformer.lens.showing import Shown, Table, bars, letters, quoted, visible
 from clearformer.text import Tokenizer
 
 TEMPERATURES = (0.2, 0.5, 0.8, 1.0, 1.5)
@@ -62,7 +62,7 @@ class NextTokens(Shown):
             axes.set_title(f"temperature {temperature:g}", fontsize=9)
             axes.set_xlim(0, 1)
             axes.set_xlabel("probability", fontsize=8)
-        figure.suptitle(self.caption(), fontsize=10)
+        figure.suptitle(letters(self.caption()), fontsize=10)
 
 
 def next_tokens(

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_whole
+from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.text.inputs import ids_of, text_of
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
@@ -27,6 +27,7 @@ from clearformer.lens.inputs import quiet, read
 from clearformer.lens.predictions.logit_lens import stream_names, unembedded
 from clearformer.lens.showing import Shown, Table
 from clearformer.model import EncoderDecoder, Transformer
+from clearformer.model.norms import at_least_float32
 
 Arguments = tuple[Int[Tensor, "B _"], ...]
 """The arguments of one call of a model; the last are the tokens whose positions predict."""
@@ -126,10 +127,12 @@ def tune(
         seed: The seed of their order.
 
     Raises:
-        UserError: the model is a classifier, `steps` is less than 1, or there is too little text.
+        UserError: it is no run, its model is a classifier, `steps` is less than 1, or there is too little text.
     """
+    check_run(run)
     model = run.model
     check_whole("steps", steps)
+    check_whole("seed", seed)
     if steps < 1:
         raise UserError(f"steps: at least 1; got {steps}")
     if model.config.n_classes is not None:
@@ -268,8 +271,9 @@ def _divergences(
     names = stream_names(model)
     with quiet(model):
         logits, seen = model.run_with_cache(*call, names=names)
-        last = logits.log_softmax(-1)
+        last = at_least_float32(logits).log_softmax(-1)
     with quiet(model, grad=torch.is_grad_enabled()):
         for i, name in enumerate(names[:-1]):
-            layer = unembedded(model, mapped(seen[name], matrices[i], offsets[i])).log_softmax(-1)
-            yield (last.exp() * (last - layer)).sum(-1).mean()
+            layer = unembedded(model, mapped(seen[name], matrices[i], offsets[i]))
+            logs = at_least_float32(layer).log_softmax(-1)
+            yield (last.exp() * (last - logs)).sum(-1).mean()

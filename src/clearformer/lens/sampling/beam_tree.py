@@ -20,7 +20,7 @@ from clearformer.decoding.beam import (
 from clearformer.decoding.text.translations import length_limit
 from clearformer.lens.inputs import Subject
 from clearformer.lens.sampling.beginnings import Beginning, beginning
-from clearformer.lens.showing import Shown, Table, quoted, visible
+from clearformer.lens.showing import Shown, Table, letters, quoted, visible
 from clearformer.model import EncoderDecoder
 from clearformer.text import Tokenizer
 
@@ -126,13 +126,13 @@ class BeamTree(Shown):
             axes.text(
                 x,
                 y,
-                f"{visible(each.token)} {each.score:.2f}",
+                f"{letters(visible(each.token))} {each.score:.2f}",
                 fontsize=7,
                 va="center",
                 ha="center",
                 bbox=box,
             )
-        axes.text(0, 0, visible(self.token), fontsize=7, va="center", ha="center")
+        axes.text(0, 0, letters(visible(self.token)), fontsize=7, va="center", ha="center")
         axes.set_xlim(-0.5, max(rows, default=1) + 0.7)
         axes.set_ylim(max(rows.values(), default=1) - 0.5, -0.8)
         axes.set_axis_off()

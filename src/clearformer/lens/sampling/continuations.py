@@ -24,7 +24,7 @@ from clearformer.hooks.readings import once
 from clearformer.lens.inputs import Subject
 from clearformer.lens.sampling.beginnings import Beginning, beginning
 from clearformer.lens.sampling.next_draw import entropy_of, probabilities_of
-from clearformer.lens.showing import Shown, Table, heat_map, quoted, visible
+from clearformer.lens.showing import Shown, Table, heat_map, letters, quoted, visible
 from clearformer.text import Tokenizer
 
 MOST = 64  # continuations in one call
@@ -121,7 +121,7 @@ class Continuations(Shown):
         image = heat_map(axes, np.nan_to_num(surprises), names, [str(place) for place in range(longest)])
         for number, found in enumerate(self.continuations):
             for place, each in enumerate(found.tokens):
-                axes.text(place, number, visible(each.token), ha="center", va="center", fontsize=7)
+                axes.text(place, number, letters(visible(each.token)), ha="center", va="center", fontsize=7)
         figure.colorbar(image, ax=axes, label="surprise, nats")
 
 
@@ -199,7 +199,8 @@ def continued(
         on_part: Called with those so far, once each has another token; not called if they are cached.
     """
     chosen = (sampling.model_dump_json(), max_new_tokens, num, seed, use_cache)
-    key = ("continued", *begun.key, begun.eos_id, *chosen)
+    # The tokenizer too: labels and texts are its own, and its <eos> ends them.
+    key = ("continued", *begun.key, begun.inputs.tokenizer, *chosen)
     found = once(
         begun.model,
         key,

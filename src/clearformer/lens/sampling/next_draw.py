@@ -25,7 +25,7 @@ from clearformer.decoding.samplers import Sampling, draw, random_stream, samplin
 from clearformer.errors import NonFiniteError, UserError
 from clearformer.lens.inputs import Subject
 from clearformer.lens.sampling.beginnings import Beginning, beginning
-from clearformer.lens.showing import Shown, Table, bars, quoted, visible
+from clearformer.lens.showing import Shown, Table, bars, letters, quoted, visible
 from clearformer.text import Tokenizer
 
 FILTERS = ("top_k", "top_p", "min_p")
@@ -155,7 +155,7 @@ class NextDraw(Shown):
                 axes.annotate(words, (1, cut.place - 0.5), (0, -2), xycoords=("axes fraction", "data"),
                               textcoords="offset points", ha="right", va="top", fontsize=7)  # fmt: skip
         axes.set_xlabel("probability", fontsize=8)
-        axes.set_title(self.caption(), fontsize=9)
+        axes.set_title(letters(self.caption()), fontsize=9)
 
 
 def next_draw(

@@ -194,6 +194,11 @@ def test_a_path_to_what_writes_itself_is_what_it_makes_of_the_senders(model: Any
     assert abs(found.effect) > 1e-6
 
 
+def test_no_receiver_is_not_the_output(model: Any) -> None:
+    with pytest.raises(UserError, match="receivers: give at least one hook point, or 'output'"):
+        lens.patch_paths(model, TEXT, DONOR, "blocks.0.hook_mlp_out", [])
+
+
 def test_a_sender_writes_to_the_residual_stream(model: Any) -> None:
     with pytest.raises(
         UserError, match=r"blocks.0.attn.hook_q does not write to the residual stream; a sender is one of"

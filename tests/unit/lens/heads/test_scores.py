@@ -1,6 +1,7 @@
 """Heads by what they do: a model whose heads are set by hand is scored as it was made."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,28 @@ def test_random_tokens_are_plain_ones_behind_bos() -> None:
     assert all(len(set(row)) == 5 for row in text.tokens[:, 1:6].tolist())
     assert not {tokenizer.bos_id, tokenizer.eos_id} & set(text.tokens[:, 1:].flatten().tolist())
     assert len(lens.head_scores(Run(model, tokenizer)).heads) == 2
+
+
+@pytest.mark.parametrize("ties", [True, False])
+def test_circuits_of_16_bits_are_products_in_float32(ties: bool) -> None:
+    torch.manual_seed(0)
+    made = build(
+        ModelConfig(vocab_size=1000, d_model=8, n_layers=1, max_seq_len=9, tie_embeddings=ties)
+    ).half()
+    with torch.no_grad():
+        made.embed.weight.mul_(600)  # the sums of its squares are beyond float16
+    for found, wanted in zip(lens.head_scores(made).heads, lens.head_scores(made.float()).heads, strict=True):
+        assert (found.copying, found.matching) == pytest.approx((wanted.copying, wanted.matching), abs=1e-5)
+
+
+def test_weights_that_are_no_numbers_have_no_score() -> None:
+    """LAPACK's eigenvalues of such a matrix end the process."""
+    made = build(ModelConfig(vocab_size=V, d_model=8, n_layers=1, max_seq_len=9))
+    with torch.no_grad():
+        made.embed.weight[0, 0] = torch.nan
+    assert all(
+        math.isnan(each.copying) and math.isnan(each.matching) for each in lens.head_scores(made).heads
+    )
 
 
 def test_what_cannot_be_scored_is_said(model: Any) -> None:

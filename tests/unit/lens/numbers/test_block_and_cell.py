@@ -24,6 +24,7 @@ from clearformer.model.norms import LayerNorm, NoNorm, RMSNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE
 
 from ....seeding import seed
+from ..test_embeddings import run_of
 
 V, D, T, S = 13, 12, 7, 5
 DEFAULTS: dict[str, Any] = {"row": 0, "column": 0}
@@ -323,6 +324,30 @@ def test_every_line_that_is_shown_says_what_its_number_does(norm: Any) -> None:
     assert (
         len({lines[each] for each in ("embed", "norm1", "q", "q_rot", "scores", "pattern", "z", "pre")}) == 8
     )
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder", "encoder-decoder"])
+def test_the_code_runs_for_a_model_alone_whose_tokenizer_was_given(
+    family: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of(family, "char")
+    output = {"output": "the river"} if family == "encoder-decoder" else {}
+    masked = {"masked": [2]} if family == "encoder" else {}
+    found = lens.cell(run.model, "the bank", tokenizer=run.tokenizer, row=2, **output, **masked)  # type: ignore[arg-type]
+    exec(found.snippet, {"model": run.model})  # noqa: S102
+    assert float(capsys.readouterr().out) == pytest.approx(found.value, abs=1e-5)
+
+
+def test_the_code_has_pythons_own_numbers() -> None:
+    found = lens.cell(model_of(), [np.int64(3), np.int64(4)])  # type: ignore[list-item]
+    assert "run_with_cache(model, [3, 4])" in found.snippet
+
+
+def test_the_row_of_logits_is_counted_from_the_end_too() -> None:
+    model, last = model_of(), {"layer": 1, "name": "logits"}
+    for row in range(T):
+        found = lens.cell(model, ids(), row=row - T, **last)  # type: ignore[arg-type]
+        assert (found.row, found.value) == (row, pytest.approx(model(ids()[None])[0, row, 0].item()))
 
 
 # --- parts of large matrices ------------------------------------------------------------------------------
