@@ -72,6 +72,21 @@ def test_the_values_of_seed_are_the_seeds() -> None:
         assert [trial.config.seed for trial in trials(study) if trial.config] == [4, 5]
 
 
+def test_values_that_differ_in_late_digits_have_labels_of_their_own() -> None:
+    study = sweep("quick", {"train.lr": [0.00123456, 0.001234561]})
+    assert [arm.label for arm in study.arms] == ["lr=0.00123456", "lr=0.001234561"]
+
+
+def test_seeds_with_gaps_are_refused_wherever_they_are_given() -> None:
+    with pytest.raises(UserError, match=r"^seed: a sweep takes consecutive seeds"):
+        sweep("quick", {}, seeds=range(1, 6, 2))
+    with pytest.raises(UserError, match=r"^seed: a sweep takes consecutive seeds"):
+        sweep("quick", {"seed": [1, 3, 5]})
+    with pytest.raises(UserError, match=r"^seed: give the seeds as a list; got 3"):
+        sweep("quick", {"seed": 3})  # type: ignore[dict-item]
+    assert sweep("quick", {}, seeds=[2, 3]).first_seed == 2  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("values", ["ab", 5, {1e-3}])
 def test_values_that_are_no_list_are_refused(values: Any) -> None:
     with pytest.raises(UserError, match=r"^train\.lr: give its values as a list; got"):

@@ -37,7 +37,7 @@ def sweep(preset: str, values: Values, seeds: range = range(1, 2), name: str | N
         UserError: there is nothing to run, or too much, a value is given twice, or values are no list.
     """
     preset_of_name(preset)
-    seeds = as_range(values["seed"]) if "seed" in values else seeds
+    seeds = as_range(values.get("seed", seeds))
     values = {key: each for key, each in values.items() if key != "seed"}
     for key, each in values.items():
         if isinstance(each, str) or not isinstance(each, Sequence):
@@ -106,7 +106,9 @@ def written(value: Any) -> str:
     """Return a value as a user would type it."""
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and float(short := f"{value:g}") == value:
+        return short
+    return str(value)
 
 
 def default_name(preset: str, varied: Sequence[str]) -> str:
@@ -204,8 +206,10 @@ def as_range(seeds: Sequence[Any]) -> range:
     """Return seeds as a range.
 
     Raises:
-        UserError: they are no whole numbers of 0 or more, or not consecutive.
+        UserError: they are no list of whole numbers of 0 or more, or not consecutive.
     """
+    if isinstance(seeds, str) or not isinstance(seeds, Sequence):
+        raise UserError(f"seed: give the seeds as a list; got {shown(seeds)}")
     if any(isinstance(seed, bool) or not isinstance(seed, int) or seed < 0 for seed in seeds):
         raise UserError("seed: whole numbers of 0 or more, such as seed=1..3")
     if not seeds:
