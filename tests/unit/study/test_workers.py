@@ -478,14 +478,25 @@ def test_a_study_that_lives_in_this_process_alone_is_run_by_no_other(probes: Cal
         cf.run_study(study, jobs=2, folder=store.folder)
 
 
+def test_a_mistaken_setting_is_told_before_a_study_is_declared(tmp_path: Path) -> None:
+    mistaken = tiny_study(tmp_path, settings={"train.lrr": 1})
+    with pytest.raises(UserError, match=r"unknown key 'train\.lrr'"):
+        cf.run_study(mistaken, jobs=2, folder=tmp_path / "studies")
+    assert not (tmp_path / "studies").exists()
+
+
+@pytest.mark.parametrize("registered", [False, True])
 def test_a_study_of_settings_is_declared_and_run_by_workers(
-    tmp_path: Path, forks: ForkServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, forks: ForkServer, monkeypatch: pytest.MonkeyPatch, registered: bool
 ) -> None:
     def start_forks(selection: Selection, _: int) -> Callable[[int], Fork]:
         return lambda place: forks.start(*selection.command()[3:])
 
     monkeypatch.setattr(launch, "local_start", start_forks)
-    found = cf.run_study(tiny_study(tmp_path), jobs=2, folder=tmp_path / "studies", quiet=True)
+    study = tiny_study(tmp_path)
+    if registered:  # in this process alone
+        cf.register("study")(study)
+    found = cf.run_study(study, jobs=2, folder=tmp_path / "studies", quiet=True)
     assert found.failures == {}
     assert found.n_done == 4
     assert cf.run_study("tiny", folder=tmp_path / "studies", quiet=True).is_whole
