@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
 import textwrap
 import time
@@ -16,9 +17,9 @@ from typing import Any
 import pytest
 
 import clearformer as cf
-from clearformer.errors import DiskError, Interrupted, UserError
+from clearformer.errors import DataError, DiskError, Interrupted, UserError
 from clearformer.registry import import_parts
-from clearformer.study import Measure, Probe, Store, Study, lectures
+from clearformer.study import Measure, Probe, Store, Study, Training, lectures
 from clearformer.study.lectures import find_study
 from clearformer.study.trials import Trial, trials
 from clearformer.study.workers import launch, pool
@@ -303,12 +304,54 @@ def test_a_run_that_kills_its_workers_fails(probes: Callable[..., Any]) -> None:
     store, standings = waiting(probes)
     trial = standings[0].job.trial
     store.claims.mkdir(parents=True)
-    (store.claims / f"{trial.key}.1").write_text(json.dumps({"host": "here", "pid": 2**30}))
+    claim_of_a_worker(store, trial)
     workers = LocalWorkers(lambda _: Process(-9), 1, store)
     for _ in range(pool.MOST_DEATHS + 1):
         assert store.failure(trial) is None
         workers.look_after(standings)
     assert "was killed 5 times by signal 9" in str(store.failure(trial))
+
+
+def claim_of_a_worker(store: Store, trial: Trial, host: str | None = None) -> None:
+    """Claim a trial as the worker does that `Process` stands for."""
+    about = {"host": host or socket.gethostname(), "pid": 2**30}
+    (store.claims / f"{trial.key}.1").write_text(json.dumps(about))
+
+
+def test_a_death_is_blamed_on_what_the_worker_had_claimed_alone(tmp_path: Path) -> None:
+    """Not on the same settings with another text, nor on a process of that number on another machine."""
+    (tmp_path / "other.txt").write_text(TEXT[::-1])
+    paths = {"": {}, ", other text": {"data.path": str(tmp_path / "other.txt")}}
+    arms = tuple(
+        Training(f"{n} layers{text}", "quick", {"model.n_layers": n, **path})
+        for n in (1, 2)
+        for text, path in paths.items()
+    )
+    study, store = tiny_study(tmp_path, arms=arms, seeds=1), Store(tmp_path / "studies")
+    mine, of_other_text, elsewhere, _ = wanted = trials(study)
+    assert mine.settings_key == of_other_text.settings_key
+    store.claims.mkdir(parents=True)
+    claim_of_a_worker(store, mine)
+    claim_of_a_worker(store, elsewhere, host="another machine")
+    workers = LocalWorkers(lambda _: Process(-9), 1, store)
+    for _ in range(pool.MOST_DEATHS + 1):
+        workers.look_after([Standing(Job("tiny", trial), "waiting") for trial in wanted])
+    assert [store.failure(trial) is not None for trial in wanted] == [True, False, False, False]
+
+
+def test_a_worker_that_ends_in_order_on_a_signal_is_replaced(probes: Callable[..., Any]) -> None:
+    """As after `kill PID`: it has saved its state."""
+    store, standings = waiting(probes)
+    started: list[Process] = []
+
+    def start(_: int) -> Process:
+        started.append(Process(128 + signal.SIGTERM))
+        return started[-1]
+
+    workers = LocalWorkers(start, 1, store)
+    for _ in range(2):
+        workers.look_after(standings)
+    assert len(started) == 2
 
 
 def test_a_signal_ends_the_workers_with_sigterm(
@@ -441,6 +484,30 @@ def test_the_table_shows_what_runs_waits_and_failed(tmp_path: Path) -> None:
     assert "no room" in text
     assert "and 2 more runs" in text
     assert "0 of 8 runs done, 1 running, 6 waiting, 1 failed" in text
+
+
+def test_the_table_shows_brackets_as_they_are(
+    tmp_path: Path, probes: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, store, wanted = probes()
+    store.write_failure(wanted[0], "[/x] is no key")
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with TableWatch([Job(study.name, trial) for trial in wanted], store) as watch:
+        watch.update()
+    assert "p: a, seed 1: [/x] is no key" in sys.stderr.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_table_gives_the_terminal_back_though_its_last_look_fails(
+    probes: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, store, wanted = probes()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    watch = TableWatch([Job(study.name, wanted[0])], store)
+    store.measured.mkdir(parents=True)
+    (store.measured / f"{wanted[0].key}.json").write_text("{")
+    with pytest.raises(DataError, match="damaged"), watch:
+        pass
+    assert not watch.live.is_started
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, probes: Callable[..., Any]) -> None:
