@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,17 @@ def test_runs_of_one_seed_are_no_sample_of_seeds(run: Callable[..., Path]) -> No
     assert (twice.values, twice.n, twice.low) == ((pytest.approx(2.1),), 1, None)
     held_out = found.differences[1].difference
     assert (held_out.values, held_out.low) == ((pytest.approx(0.3),), None)
+
+
+def test_fine_tuned_runs_are_compared_though_what_they_began_with_is_gone(run: Callable[..., Path]) -> None:
+    bases = [run(base, 3.0, 2.0) for base in ("base", "other")]
+    for name, base, seed in (("a-1", "base", 1), ("a-2", "base", 2), ("b-1", "other", 1)):
+        run(name, 2.0, 1.0, seed=seed, train={"pretrained": base})
+    for folder in bases:
+        shutil.rmtree(folder)
+    found = compare("a-1", "a-2", "b-1")
+    assert [[each.run for each in group.runs] for group in found.groups] == [["a-1", "a-2"], ["b-1"]]
+    assert found.differ == ["train.pretrained"]
 
 
 def test_a_run_that_was_not_evaluated_is_compared_by_what_there_is(run: Callable[..., Path]) -> None:
