@@ -268,6 +268,12 @@ def test_a_figure_is_drawn_and_another_ending_refused(run: Callable[..., Path], 
         curves("a").figure(tmp_path / "curves.gif")
 
 
+def test_dollars_in_a_folder_s_name_are_no_formula(run: Callable[..., Path], tmp_path: Path) -> None:
+    folders = run("a$_$", 3.0, 2.5), run("b", 3.0, None)
+    assert "a$_$" in curves(folders[0]).figure(tmp_path / "one.svg").read_text()
+    assert "a$_$" in curves(*folders).figure(tmp_path / "two.svg").read_text()
+
+
 def test_names_are_short_where_that_tells_them_apart() -> None:
     def named(*names: str) -> list[str]:
         return labels_of([RunCurve(name, [], []) for name in names])
