@@ -307,11 +307,19 @@ def test_a_run_that_cannot_be_read_hides_no_other(
     (runs / "metrics").mkdir()
     (runs / "metrics" / "config.toml").write_text(config)
     (runs / "metrics" / "metrics.jsonl").write_text('{"step": 1, "seconds": "long"}\n')
+    shutil.copytree(runs / "metrics", runs / "null")
+    (runs / "null" / "metrics.jsonl").write_text('{"step": 1, "seconds": null, "loss": null}\n')
     capsys.readouterr()
     assert main(["runs"]) == 0
     out = capsys.readouterr().out
     assert "good" in out
-    for name, why in (("key", "speed"), ("kind", "film"), ("toml", "line 1"), ("metrics", "seconds")):
+    for name, why in (
+        ("key", "speed"),
+        ("kind", "film"),
+        ("toml", "line 1"),
+        ("metrics", "seconds"),
+        ("null", "seconds"),
+    ):
         [line] = [line for line in out.splitlines() if line.startswith(f"{name} cannot be read: ")]
         assert why in line
     assert main(["runs", "--json"]) == 0

@@ -75,6 +75,7 @@ def last_metrics(folder: "RunFolder") -> dict[str, Any]:
         "val_share": evaluated.get("val_share"),
     }
     for name, value in summary.items():
-        if not isinstance(value, int | float | None):
+        is_absent = value is None and name not in ("step", "seconds")
+        if not (is_absent or isinstance(value, int | float)):
             raise RunError(f"{folder.metrics_file}: {name} is not a number: {value!r}")
     return summary
