@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import clearformer as cf
@@ -398,7 +399,7 @@ def test_workers_share_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_worker_s_command_line_says_all(tmp_path: Path) -> None:
-    selection = Selection(("a", "b"), tmp_path, 0.1, 2, "cpu", (Path("/x/own.py"),))
+    selection = Selection(("a", "b"), tmp_path, np.float64(0.1), 2, "cpu", (Path("/x/own.py"),))
     assert selection.command()[1:] == [
         *("-m", "clearformer", "study", "work", "a", "b", "--folder", str(tmp_path), "--scale", "0.1"),
         *("--seeds", "2", "--device", "cpu", "--import", "/x/own.py"),
@@ -537,6 +538,25 @@ def test_run_study_takes_a_study_or_a_name(
         cf.run_study("p", jobs=0)
     with pytest.raises(UserError, match=r"a study is a cf\.Study or the name of one; got 3"):
         cf.run_study(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"seeds": 2.5}, "seeds: a whole number; got 2.5"),
+        ({"seeds": True}, "seeds: a whole number; got True"),
+        ({"jobs": "2"}, "jobs: a whole number; got '2'"),
+        ({"scale": "0.5"}, "scale: a number above 0 and up to 1 (the whole study); got '0.5'"),
+        ({"scale": None}, "scale: a number above 0 and up to 1 (the whole study); got None"),
+    ],
+)
+def test_run_study_says_which_number_is_none(
+    probes: Callable[..., Any], arguments: dict[str, Any], told: str
+) -> None:
+    study, store, _ = probes()
+    with pytest.raises(UserError) as caught:
+        cf.run_study(study, folder=store.folder, **arguments)
+    assert str(caught.value) == told
 
 
 def test_a_study_that_lives_in_this_process_alone_is_run_by_no_other(probes: Callable[..., Any]) -> None:

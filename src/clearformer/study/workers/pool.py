@@ -18,6 +18,7 @@ from typing import IO, Any, Protocol
 import torch
 
 from clearformer.cores import n_cores
+from clearformer.decoding.arguments import check_whole
 from clearformer.errors import ClearformerError, Interrupted, UserError
 from clearformer.study.store import Store
 from clearformer.study.trials import Trial
@@ -59,7 +60,7 @@ class Selection:
     def command(self, *options: str) -> list[str]:
         """Return the command line of a worker."""
         words = [sys.executable, "-m", "clearformer", "study", "work", *self.names]
-        words += ["--folder", str(self.folder.absolute()), "--scale", repr(self.scale)]
+        words += ["--folder", str(self.folder.absolute()), "--scale", repr(float(self.scale))]
         words += [] if self.seeds is None else ["--seeds", str(self.seeds)]
         words += [] if self.device is None else ["--device", self.device]
         for file in self.imports:
@@ -272,6 +273,7 @@ def visible_gpus() -> list[str]:
 
 
 def check_jobs(jobs: int) -> None:
-    """Raise UserError if the number of workers is below 1."""
+    """Raise UserError if the number of workers is no whole number, or below 1."""
+    check_whole("jobs", jobs)
     if jobs < 1:
         raise UserError(f"jobs: 1 or more; got {jobs}")
