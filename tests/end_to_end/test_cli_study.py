@@ -311,6 +311,7 @@ def refuses(place: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
         ),
         (["sweep", "quick", "train.lrr=1,2"], "unknown key 'train.lrr'"),
         (["sweep", "quick", "train.lr=1,2", "--name", "a b"], "a study's name consists of letters"),
+        (["sweep", "quick", "train.lr=1,2", "--name", ""], "--name: the name is empty"),
         (
             ["sweep", "quick", "train.lr=1,2", "--name", "depth"],
             "there is already a study 'depth' of the lectures",

@@ -73,6 +73,11 @@ def test_the_values_of_seed_are_the_seeds() -> None:
         assert [trial.config.seed for trial in trials(study) if trial.config] == [4, 5]
 
 
+def test_an_empty_name_is_not_taken_for_none() -> None:
+    with pytest.raises(UserError, match=r"a study's name consists of letters.*got ''"):
+        sweep("quick", {}, name="")
+
+
 def test_values_that_differ_in_late_digits_have_labels_of_their_own() -> None:
     study = sweep("quick", {"train.lr": [0.00123456, 0.001234561]})
     assert [arm.label for arm in study.arms] == ["lr=0.00123456", "lr=0.001234561"]

@@ -54,7 +54,7 @@ def sweep(preset: str, values: Values, seeds: range = range(1, 2), name: str | N
     varied = {key: each for key, each in values.items() if len(each) > 1}
     short = short_names(varied)
     return Study(
-        name=name or default_name(preset, list(short.values())),
+        name=default_name(preset, list(short.values())) if name is None else name,
         question=question(preset, list(varied)),
         lecture="",
         arms=tuple(
