@@ -216,12 +216,16 @@ def _begin_with(config: Config) -> tuple[str | None, list[dict[str, Any]]]:
     )
 
 
-def _settings(**arguments: Any) -> dict[str, Any]:
-    """Return the arguments that are not None as settings.
+def _settings(
+    *, data: Section, model: Section, tokenizer: Section, train: Section, **overrides: Any
+) -> dict[str, Any]:
+    """Return the sections that are not None, and the overrides, as settings; None unsets what an override names.
 
     A spec stands for all of its settings, so it replaces the whole section that it overrides.
     """
-    return sections_of({name: value for name, value in arguments.items() if value is not None})
+    sections = {"data": data, "model": model, "tokenizer": tokenizer, "train": train}
+    given = {name: section for name, section in sections.items() if section is not None}
+    return sections_of(given | overrides)
 
 
 def build(config: ModelConfig | Mapping[str, Any]) -> Transformer:

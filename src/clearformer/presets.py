@@ -366,7 +366,7 @@ def default_preset(layers: list[dict[str, Any]]) -> str:
 def _form_of_data(layers: list[dict[str, Any]]) -> str:
     """Return the form of the data that some settings name: `text`, `pairs` or `labelled`; by default `text`."""
     settings = section_settings(_one_source(layers))
-    data = {key: value for key, value in settings.items() if value != NONE}
+    data = {key: value for key, value in settings.items() if _is_set(value)}
     if not data:
         return "text"
     if kind := kind_of(data):
@@ -478,13 +478,18 @@ def _like(run: RunConfig, begin_with: RunConfig) -> dict[str, Any]:
     return {"model": model, "tokenizer": explicit(run.tokenizer, default=begin_with.tokenizer)}
 
 
+def _is_set(value: Any) -> bool:
+    """Whether a setting has a value; without one it is `none` as typed, or None from Python."""
+    return value is not None and value != NONE
+
+
 def _one_source(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the layers with every key unset that names a source of data which a later layer replaces."""
     said: set[str] = set()
     done = []
     for layer in layers:
         data = layer.get("data")
-        if isinstance(data, dict) and (given := {key for key in SOURCES if data.get(key, NONE) != NONE}):
+        if isinstance(data, dict) and (given := {key for key in SOURCES if _is_set(data.get(key))}):
             kept = given | (
                 TWO_FILES if given & TWO_FILES else set()
             )  # the two files may be set in different layers

@@ -307,9 +307,8 @@ def test_a_run_that_cannot_be_read_hides_no_other(
     (runs / "metrics").mkdir()
     (runs / "metrics" / "config.toml").write_text(config)
     (runs / "metrics" / "metrics.jsonl").write_text('{"step": 1, "seconds": "long"}\n')
-    (runs / "null").mkdir()
-    (runs / "null" / "config.toml").write_text(config)
-    (runs / "null" / "metrics.jsonl").write_text('{"step": 1, "seconds": null}\n')
+    shutil.copytree(runs / "metrics", runs / "null")
+    (runs / "null" / "metrics.jsonl").write_text('{"step": 1, "seconds": null, "loss": null}\n')
     capsys.readouterr()
     assert main(["runs"]) == 0
     out = capsys.readouterr().out

@@ -16,7 +16,8 @@ import pytest
 
 from clearformer.cli import main
 from clearformer.registry import IMPORTED_AS
-from clearformer.study import lectures
+from clearformer.study import Study, Training, lectures
+from clearformer.study.everyday.declared import declare
 from clearformer.study.store import Store
 from clearformer.study.workers import launch, pool
 from clearformer.study.workers.claims import holders
@@ -114,6 +115,18 @@ def says(place: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 OWN_FILE = ("--import", "own.py")
 
 
+def test_a_study_that_cannot_be_run_here_does_not_stop_the_list(
+    place: Path, says: Callable[..., str]
+) -> None:
+    arms = (Training("a", "quick", {"model.attention": "my-own"}),)
+    declare(Study("mine", "?", "", arms, ""), Store(place / "studies"))
+    text = says("study", "list")
+    assert "depth" in text
+    assert "mine cannot be run: study mine, arm 'a': model.attention.kind is one of " in text
+    row = json.loads(says("study", "list", "--json"))["studies"][-1]
+    assert (row["name"], row["runs"], row["done"]) == ("mine", None, None)
+
+
 @pytest.mark.usefixtures("_workers_are_forks")
 def test_a_study_of_one_s_own_from_the_list_to_the_report(place: Path, says: Callable[..., str]) -> None:
     (place / "broken").touch()
@@ -124,6 +137,7 @@ def test_a_study_of_one_s_own_from_the_list_to_the_report(place: Path, says: Cal
         "lecture": "mine, 1",
         "runs": 5,
         "done": 0,
+        "error": None,
     }
 
     [first] = json.loads(says("study", "run", "own", "--jobs", "2", "--json", *OWN_FILE, status=1))["studies"]
@@ -297,6 +311,7 @@ def refuses(place: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
         ),
         (["sweep", "quick", "train.lrr=1,2"], "unknown key 'train.lrr'"),
         (["sweep", "quick", "train.lr=1,2", "--name", "a b"], "a study's name consists of letters"),
+        (["sweep", "quick", "train.lr=1,2", "--name", ""], "--name: the name is empty"),
         (
             ["sweep", "quick", "train.lr=1,2", "--name", "depth"],
             "there is already a study 'depth' of the lectures",

@@ -13,6 +13,7 @@ import torch
 
 import clearformer as cf
 from clearformer.errors import ClearformerError, ConfigError, RunError, TokenizerError, UserError
+from clearformer.presets import default_preset
 from clearformer.text import ByteTokenizerSpec
 
 TEXT = "To be, or not to be, that is the question.\n" * 60
@@ -177,6 +178,17 @@ def test_python_takes_what_the_command_line_takes() -> None:
     assert cf.ModelConfig(position="sinusoidal").position.kind == "sinusoidal"  # type: ignore[arg-type]
     heads = cf.ModelConfig(attention={"n_heads": 8}).attention  # type: ignore[arg-type]
     assert (heads.kind, heads.heads(128)) == ("multihead", (8, 16))
+
+
+def test_none_unsets_a_setting_however_it_is_named() -> None:
+    dotted: dict[str, Any] = {"train.max_seconds": None, "train.max_steps": 9}
+    config = cf.preset("quick", **dotted)
+    assert config == cf.preset("quick", train={"max_seconds": None, "max_steps": 9})
+    assert (config.train.max_seconds, config.train.max_steps) == (None, 9)
+    assert cf.preset("quick", data=None, train=None) == cf.preset("quick")
+    # A source of data that is None takes no other's place, and says nothing of their kind.
+    assert cf.preset("lecture", data={"path": None}) == cf.preset("lecture")
+    assert default_preset([{"data": {"name": "pydoc", "source": None}}]) == "quick"
 
 
 def test_specs_are_settings_too() -> None:

@@ -66,6 +66,28 @@ class Record:
         return replace(self, measured=wanted)
 
 
+FIELDS: dict[str, Any] = {
+    "key": str,
+    "settings": dict,
+    "seed": int,
+    "measured": dict,
+    "seconds": float | int,
+}
+"""The types of a record's fields; `about`, a mapping, may be absent."""
+
+
+def is_measurement(content: Any) -> bool:
+    """Whether JSON has the fields of a record, of the right types."""
+    if not isinstance(content, dict):
+        return False
+    fields = {"about": {}, **content}
+    return (
+        fields.keys() == {*FIELDS, "about"}
+        and all(isinstance(fields[name], kind) for name, kind in FIELDS.items())
+        and all(isinstance(part, dict) for part in (fields["about"], *fields["measured"].values()))
+    )
+
+
 class Store:
     """A folder of studies."""
 
@@ -108,8 +130,7 @@ class Store:
             content = parse_json(file.read_text())
         except ValueError as error:
             raise DataError(f"{file}: damaged ({error}); delete it to compute its run again") from None
-        required = {"key", "settings", "seed", "measured", "seconds"}
-        if not isinstance(content, dict) or not required <= content.keys() <= {*required, "about"}:
+        if not is_measurement(content):
             raise DataError(f"{file}: damaged (not a measurement); delete it to compute its run again")
         return Record(**content)
 

@@ -6,11 +6,14 @@ numbers to compare with (`Published`), claims about two arms (`Claim`), and the 
 
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol
 
-from clearformer.errors import ConfigError, UserError, did_you_mean
+from clearformer.decoding.arguments import check_whole
+from clearformer.errors import ConfigError, UserError, did_you_mean, shown
 
 if TYPE_CHECKING:
     from clearformer.study.outcomes import Outcome
@@ -20,6 +23,8 @@ Values = Mapping[str, Any]
 
 RESERVED = ("measured", "runs", "claims", "all", "failed", "logs")
 """Names that no study can have: other folders in the folder of studies, and the word for every study."""
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -244,9 +249,11 @@ class Study:
 
 
 def check_name(name: str) -> None:
-    """Raise ConfigError if a study's name cannot name a folder, or is reserved."""
-    if not name or not all(letter.isalnum() or letter in "-_" for letter in name) or not name.isascii():
-        raise ConfigError(f"a study's name consists of letters, digits, - and _; got {name!r}")
+    """Raise ConfigError if a study's name cannot name a folder or an argument of a command, or is reserved."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ConfigError(
+            f"a study's name consists of letters, digits, - and _, and - is not the first; got {shown(name)}"
+        )
     if name in RESERVED:
         raise ConfigError(f"the name {name!r} is reserved; choose another name for the study")
 
@@ -272,12 +279,17 @@ def identity(function: Callable[..., Any]) -> str:
 
 
 def check_scale(scale: float) -> None:
-    """Raise UserError if the scale of the steps is out of range."""
+    """Raise UserError if the scale of the steps is no number, or out of range."""
+    if isinstance(scale, bool) or not isinstance(scale, Real):
+        raise UserError(f"scale: a number above 0 and up to 1 (the whole study); got {shown(scale)}")
     if not 0 < scale <= 1:
         raise UserError(f"scale: above 0 and up to 1 (the whole study); got {scale:g}")
 
 
 def check_seeds(seeds: int | None) -> None:
-    """Raise UserError if the number of seeds is below 1."""
-    if seeds is not None and seeds < 1:
+    """Raise UserError if the number of seeds is no whole number, or below 1."""
+    if seeds is None:
+        return
+    check_whole("seeds", seeds)
+    if seeds < 1:
         raise UserError(f"seeds: 1 or more; got {seeds}")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,24 @@ def test_the_values_of_seed_are_the_seeds() -> None:
 def test_seeds_that_are_no_whole_numbers_are_refused(seeds: Any) -> None:
     with pytest.raises(UserError, match=r"^seed: whole numbers of 0 or more"):
         sweep("quick", {"seed": seeds})
+
+
+def test_an_empty_name_is_not_taken_for_none() -> None:
+    with pytest.raises(UserError, match=r"a study's name consists of letters.*got ''"):
+        sweep("quick", {}, name="")
+
+
+def test_values_that_differ_in_late_digits_have_labels_of_their_own() -> None:
+    study = sweep("quick", {"train.lr": [0.00123456, 0.001234561]})
+    assert [arm.label for arm in study.arms] == ["lr=0.00123456", "lr=0.001234561"]
+
+
+def test_seeds_with_gaps_are_refused_wherever_they_are_given() -> None:
+    with pytest.raises(UserError, match=r"^seed: a sweep takes consecutive seeds"):
+        sweep("quick", {}, seeds=range(1, 6, 2))
+    with pytest.raises(UserError, match=r"^seed: a sweep takes consecutive seeds"):
+        sweep("quick", {"seed": [1, 3, 5]})
+    assert sweep("quick", {}, seeds=[2, 3]).first_seed == 2  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("values", ["ab", 5, {1e-3}])
@@ -199,6 +218,17 @@ def test_runs_of_one_seed_are_no_sample_of_seeds(run: Callable[..., Path]) -> No
     assert (held_out.values, held_out.low) == ((pytest.approx(0.3),), None)
 
 
+def test_fine_tuned_runs_are_compared_though_what_they_began_with_is_gone(run: Callable[..., Path]) -> None:
+    bases = [run(base, 3.0, 2.0) for base in ("base", "other")]
+    for name, base, seed in (("a-1", "base", 1), ("a-2", "base", 2), ("b-1", "other", 1)):
+        run(name, 2.0, 1.0, seed=seed, train={"pretrained": base})
+    for folder in bases:
+        shutil.rmtree(folder)
+    found = compare("a-1", "a-2", "b-1")
+    assert [[each.run for each in group.runs] for group in found.groups] == [["a-1", "a-2"], ["b-1"]]
+    assert found.differ == ["train.pretrained"]
+
+
 def test_a_run_that_was_not_evaluated_is_compared_by_what_there_is(run: Callable[..., Path]) -> None:
     run("a", 3.0, None)
     run("b", 3.0, 2.0, train={"lr": 0.5})
@@ -218,7 +248,7 @@ def test_losses_of_other_tokens_data_or_tasks_come_with_a_caveat(run: Callable[.
     assert compare("a", "data").caveats == [
         "The data differ (data.val_fraction): held-out losses can be compared only if the held-out data are the same."
     ]
-    assert TOKENS in as_text(compare("a", "tokens"))
+    assert TOKENS in " ".join(as_text(compare("a", "tokens")).split())  # its lines are wrapped
 
 
 def test_what_the_arms_of_a_sweep_share_is_true_of_what_varies() -> None:
@@ -272,6 +302,12 @@ def test_a_figure_is_drawn_and_another_ending_refused(run: Callable[..., Path], 
     assert curves("a").figure(tmp_path / "one.png").stat().st_size > 5000
     with pytest.raises(UserError, match="gif"):
         curves("a").figure(tmp_path / "curves.gif")
+
+
+def test_dollars_in_a_folder_s_name_are_no_formula(run: Callable[..., Path], tmp_path: Path) -> None:
+    folders = run("a$_$", 3.0, 2.5), run("b", 3.0, None)
+    assert "a$_$" in curves(folders[0]).figure(tmp_path / "one.svg").read_text()
+    assert "a$_$" in curves(*folders).figure(tmp_path / "two.svg").read_text()
 
 
 def test_names_are_short_where_that_tells_them_apart() -> None:

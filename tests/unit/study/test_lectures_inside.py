@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 import torch
 
+import clearformer as cf
+from clearformer.errors import DataError
 from clearformer.study.lectures import find_study
 from clearformer.study.measures import order
 from clearformer.study.measures.order import pooled_distance, shift_map, turned
-from clearformer.study.measures.stream import deleted_layers, without_layer
+from clearformer.study.measures.stream import deleted_layers, logit_parts, without_layer
 from clearformer.study.measures.texts import METHODS, decodings, distinct, repetition, senses
 from clearformer.study.outcomes import REPRODUCED
 from clearformer.study.study import Arm, Measure, Study, Training
 
-from .tiny import computed, text_folder, tiny
+from .tiny import MODEL, TEXT, TRAIN, computed, text_folder, tiny
 
 SHORT = {
     decodings: {"n_prompts": 2, "prompt_tokens": 8, "max_new_tokens": 20},
@@ -43,6 +45,19 @@ def with_settings(arm: Arm, settings: Mapping[str, Any]) -> Training:
     """A training with other settings."""
     assert isinstance(arm, Training)
     return replace(arm, settings={**arm.settings, **settings})
+
+
+def test_a_text_that_has_changed_since_training_is_not_taken_for_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = Path("text.txt")
+    text.write_text(TEXT)
+    run = cf.train("quick", data={"path": "text.txt"}, model=MODEL, train=TRAIN, run="a", quiet=True)
+    text.write_text(TEXT[::-1])
+    for measure in (deleted_layers, logit_parts, decodings):
+        with pytest.raises(DataError, match="held-out text may be training text"):
+            measure(run)
 
 
 def test_layers_are_deleted_one_by_one(folder: Path) -> None:

@@ -113,6 +113,14 @@ class TestSummary:
         assert nodes[0].text.endswith("1 is reproduced and 1 is not run yet.")
         assert [row[0] for row in table(nodes, "All").rows] == [Link("planted"), "later"]
 
+    def test_counts_a_number_whose_runs_diverged_as_undecided(self) -> None:
+        of = study("a", published=(Published("a", "loss", 1.0, 0.1, "1.2"),), seeds=1)
+        diverged = outcome_of(of, {"a": [{"diverged_at": 3}]})
+        assert paragraphs(diverged)[""] == "Of 1 published number, 1 is undecided."
+        (first, *_) = summary([planted(), diverged])
+        assert isinstance(first, Paragraph)
+        assert "1 is a slip of the lecture, 1 is undecided and 1 is reproduced." in first.text
+
 
 class TestSection:
     def test_has_each_verdict_with_its_reason_and_interval(self) -> None:

@@ -1,6 +1,7 @@
 """Workers on a Slurm cluster, with commands of its name that run the script here."""
 
 import os
+import shlex
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -57,13 +58,18 @@ def test_what_is_no_option_is_refused(text: str, told: str) -> None:
 
 
 def test_the_script_is_an_array_of_workers_that_are_told_before_their_time_is_over(tmp_path: Path) -> None:
-    selection = Selection(("a study",), tmp_path / "st udies", 0.5)
+    selection = Selection(("a study",), tmp_path / 'st "udies" #1 50%', 0.5)
     text = script(selection, {"partition": "gpu", "exclusive": ""}, 8)
     lines = text.splitlines()
     assert lines[0] == "#!/bin/bash"
     assert "#SBATCH --array=0-7" in lines
     assert "#SBATCH --partition=gpu" in lines
     assert "#SBATCH --exclusive" in lines
+    [output] = [line for line in lines if "--output" in line]
+    assert output.endswith(r'/st \"udies\" #1 50%%/logs/slurm-%A-%a.log"')
+    assert shlex.split(output.removeprefix("#SBATCH"), comments=True) == [
+        f'--output={tmp_path}/st "udies" #1 50%%/logs/slurm-%A-%a.log'
+    ]
     assert "#SBATCH --signal=B:TERM@120" in lines
     assert lines[-1].startswith("exec ")
     assert "study work 'a study' --folder" in lines[-1]
@@ -117,6 +123,7 @@ def test_a_job_that_ends_too_early_is_told_and_one_that_is_ended_is_cancelled(
     monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.0)
     workers = SlurmWorkers(Selection(("s",), tmp_path / "studies"), {}, 2)
     workers.look_after([])
+    workers.look_after([])  # its last results may be seen at the next look only
     with pytest.raises(WorkersError, match="job 12 has ended, but not all runs are done"):
         workers.look_after([])
     workers.end(2)

@@ -1,5 +1,6 @@
 """The folder of studies: records, failures, results that came without their data."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,7 +95,23 @@ def test_other_data_are_another_run(tmp_path: Path) -> None:
     assert not store.is_done(trials(tiny_study(tmp_path))[0])
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"key": "k"}', '{"keys": 1}'])
+WHOLE = {"key": "k", "settings": {}, "seed": 1, "measured": {"losses": {"loss": 1.0}}, "seconds": 2.0}
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"key": "k"}', '{"keys": 1}']
+    + [
+        json.dumps(WHOLE | wrong)
+        for wrong in (
+            {"measured": []},
+            {"measured": {"losses": 1.0}},
+            {"seconds": "2"},
+            {"about": None},
+            {"more": 1},
+        )
+    ],
+)
 def test_a_damaged_record_is_named_with_the_way_out(tmp_path: Path, content: str) -> None:
     store, trial = Store(tmp_path / "studies"), trials(tiny_study(tmp_path))[0]
     store.write(record_of(trial.key))

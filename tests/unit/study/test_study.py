@@ -42,6 +42,8 @@ def study(**fields: Any) -> Study:
         ({"name": ""}, "a study's name consists of letters"),
         ({"name": "../up"}, "a study's name consists of letters"),
         ({"name": "é"}, "a study's name consists of letters"),
+        ({"name": "-x"}, "a study's name consists of letters"),
+        ({"name": 3}, "a study's name consists of letters"),
         ({"name": "runs"}, "the name 'runs' is reserved"),
         ({"name": "logs"}, "the name 'logs' is reserved"),
         ({"name": "all"}, "the name 'all' is reserved"),

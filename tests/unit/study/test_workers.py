@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
 import textwrap
 import time
@@ -13,12 +14,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import clearformer as cf
-from clearformer.errors import DiskError, Interrupted, UserError
+from clearformer.errors import DataError, DiskError, Interrupted, UserError
 from clearformer.registry import import_parts
-from clearformer.study import Measure, Probe, Store, Study, lectures
+from clearformer.study import Measure, Probe, Store, Study, Training, lectures
 from clearformer.study.lectures import find_study
 from clearformer.study.trials import Trial, trials
 from clearformer.study.workers import launch, pool
@@ -303,12 +305,54 @@ def test_a_run_that_kills_its_workers_fails(probes: Callable[..., Any]) -> None:
     store, standings = waiting(probes)
     trial = standings[0].job.trial
     store.claims.mkdir(parents=True)
-    (store.claims / f"{trial.key}.1").write_text(json.dumps({"host": "here", "pid": 2**30}))
+    claim_of_a_worker(store, trial)
     workers = LocalWorkers(lambda _: Process(-9), 1, store)
     for _ in range(pool.MOST_DEATHS + 1):
         assert store.failure(trial) is None
         workers.look_after(standings)
     assert "was killed 5 times by signal 9" in str(store.failure(trial))
+
+
+def claim_of_a_worker(store: Store, trial: Trial, host: str | None = None) -> None:
+    """Claim a trial as the worker does that `Process` stands for."""
+    about = {"host": host or socket.gethostname(), "pid": 2**30}
+    (store.claims / f"{trial.key}.1").write_text(json.dumps(about))
+
+
+def test_a_death_is_blamed_on_what_the_worker_had_claimed_alone(tmp_path: Path) -> None:
+    """Not on the same settings with another text, nor on a process of that number on another machine."""
+    (tmp_path / "other.txt").write_text(TEXT[::-1])
+    paths = {"": {}, ", other text": {"data.path": str(tmp_path / "other.txt")}}
+    arms = tuple(
+        Training(f"{n} layers{text}", "quick", {"model.n_layers": n, **path})
+        for n in (1, 2)
+        for text, path in paths.items()
+    )
+    study, store = tiny_study(tmp_path, arms=arms, seeds=1), Store(tmp_path / "studies")
+    mine, of_other_text, elsewhere, _ = wanted = trials(study)
+    assert mine.settings_key == of_other_text.settings_key
+    store.claims.mkdir(parents=True)
+    claim_of_a_worker(store, mine)
+    claim_of_a_worker(store, elsewhere, host="another machine")
+    workers = LocalWorkers(lambda _: Process(-9), 1, store)
+    for _ in range(pool.MOST_DEATHS + 1):
+        workers.look_after([Standing(Job("tiny", trial), "waiting") for trial in wanted])
+    assert [store.failure(trial) is not None for trial in wanted] == [True, False, False, False]
+
+
+def test_a_worker_that_ends_in_order_on_a_signal_is_replaced(probes: Callable[..., Any]) -> None:
+    """As after `kill PID`: it has saved its state."""
+    store, standings = waiting(probes)
+    started: list[Process] = []
+
+    def start(_: int) -> Process:
+        started.append(Process(128 + signal.SIGTERM))
+        return started[-1]
+
+    workers = LocalWorkers(start, 1, store)
+    for _ in range(2):
+        workers.look_after(standings)
+    assert len(started) == 2
 
 
 def test_a_signal_ends_the_workers_with_sigterm(
@@ -355,7 +399,7 @@ def test_workers_share_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_worker_s_command_line_says_all(tmp_path: Path) -> None:
-    selection = Selection(("a", "b"), tmp_path, 0.1, 2, "cpu", (Path("/x/own.py"),))
+    selection = Selection(("a", "b"), tmp_path, np.float64(0.1), 2, "cpu", (Path("/x/own.py"),))
     assert selection.command()[1:] == [
         *("-m", "clearformer", "study", "work", "a", "b", "--folder", str(tmp_path), "--scale", "0.1"),
         *("--seeds", "2", "--device", "cpu", "--import", "/x/own.py"),
@@ -448,6 +492,30 @@ def test_the_table_shows_what_runs_waits_and_failed(tmp_path: Path) -> None:
     assert "[/x] of :key: has [b]" in shown.getvalue()
 
 
+def test_the_table_shows_brackets_as_they_are(
+    tmp_path: Path, probes: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, store, wanted = probes()
+    store.write_failure(wanted[0], "[/x] is no key")
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with TableWatch([Job(study.name, trial) for trial in wanted], store) as watch:
+        watch.update()
+    assert "p: a, seed 1: [/x] is no key" in sys.stderr.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_table_gives_the_terminal_back_though_its_last_look_fails(
+    probes: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, store, wanted = probes()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    watch = TableWatch([Job(study.name, wanted[0])], store)
+    store.measured.mkdir(parents=True)
+    (store.measured / f"{wanted[0].key}.json").write_text("{")
+    with pytest.raises(DataError, match="damaged"), watch:
+        pass
+    assert not watch.live.is_started
+
+
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, probes: Callable[..., Any]) -> None:
     study, _, _ = probes()
     (tmp_path / "file").touch()
@@ -477,20 +545,50 @@ def test_run_study_takes_a_study_or_a_name(
         cf.run_study(3)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"seeds": 2.5}, "seeds: a whole number; got 2.5"),
+        ({"seeds": True}, "seeds: a whole number; got True"),
+        ({"jobs": "2"}, "jobs: a whole number; got '2'"),
+        ({"scale": "0.5"}, "scale: a number above 0 and up to 1 (the whole study); got '0.5'"),
+        ({"scale": None}, "scale: a number above 0 and up to 1 (the whole study); got None"),
+    ],
+)
+def test_run_study_says_which_number_is_none(
+    probes: Callable[..., Any], arguments: dict[str, Any], told: str
+) -> None:
+    study, store, _ = probes()
+    with pytest.raises(UserError) as caught:
+        cf.run_study(study, folder=store.folder, **arguments)
+    assert str(caught.value) == told
+
+
 def test_a_study_that_lives_in_this_process_alone_is_run_by_no_other(probes: Callable[..., Any]) -> None:
     study, store, _ = probes()
     with pytest.raises(UserError, match="is code, which other processes can only load from a file"):
         cf.run_study(study, jobs=2, folder=store.folder)
 
 
+def test_a_mistaken_setting_is_told_before_a_study_is_declared(tmp_path: Path) -> None:
+    mistaken = tiny_study(tmp_path, settings={"train.lrr": 1})
+    with pytest.raises(UserError, match=r"unknown key 'train\.lrr'"):
+        cf.run_study(mistaken, jobs=2, folder=tmp_path / "studies")
+    assert not (tmp_path / "studies").exists()
+
+
+@pytest.mark.parametrize("registered", [False, True])
 def test_a_study_of_settings_is_declared_and_run_by_workers(
-    tmp_path: Path, forks: ForkServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, forks: ForkServer, monkeypatch: pytest.MonkeyPatch, registered: bool
 ) -> None:
     def start_forks(selection: Selection, _: int) -> Callable[[int], Fork]:
         return lambda place: forks.start(*selection.command()[3:])
 
     monkeypatch.setattr(launch, "local_start", start_forks)
-    found = cf.run_study(tiny_study(tmp_path), jobs=2, folder=tmp_path / "studies", quiet=True)
+    study = tiny_study(tmp_path)
+    if registered:  # in this process alone
+        cf.register("study")(study)
+    found = cf.run_study(study, jobs=2, folder=tmp_path / "studies", quiet=True)
     assert found.failures == {}
     assert found.n_done == 4
     assert cf.run_study("tiny", folder=tmp_path / "studies", quiet=True).is_whole

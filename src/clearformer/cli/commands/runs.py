@@ -75,7 +75,7 @@ def last_metrics(folder: "RunFolder") -> dict[str, Any]:
         "val_share": evaluated.get("val_share"),
     }
     for name, value in summary.items():
-        may_lack = name not in ("step", "seconds")
-        if not isinstance(value, int | float) and not (may_lack and value is None):
+        is_absent = value is None and name not in ("step", "seconds")
+        if not (is_absent or isinstance(value, int | float)):
             raise RunError(f"{folder.metrics_file}: {name} is not a number: {value!r}")
     return summary

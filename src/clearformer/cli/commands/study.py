@@ -74,29 +74,33 @@ def list_studies(folder: Folder = None, as_json: AsJson = False) -> None:
         typer.echo(json.dumps({"folder": str(store.folder), "studies": rows}))
         return
     cells = [
-        (row["name"], row["lecture"], row["question"], f"{row['done']} of {row['runs']}") for row in rows
+        (row["name"], row["lecture"], row["question"], f"{row['done']} of {row['runs']}")
+        for row in rows
+        if row["error"] is None
     ]
     typer.echo(table(("study", "lecture", "question", "runs done"), cells, n_left=3))
+    for row in rows:
+        if row["error"] is not None:
+            typer.echo(f"{row['name']} cannot be run: {row['error']}")
 
 
 def listed(study: "Study", store: "Store", measured: "Mapping[str, list[Record]]") -> dict[str, Any]:
-    """Return a study as a row of the list."""
+    """Return a study as a row of the list, or with the error if its settings are not valid here."""
+    from clearformer.errors import ClearformerError
     from clearformer.study.trials import trials
 
-    wanted = trials(study)
-    done = [
-        store.is_done(trial)  # a record of the same settings may be another file's
-        if trial.place
-        else any(record.has(trial) for record in measured.get(trial.settings_key, ()))
-        for trial in wanted
-    ]
-    return {
-        "name": study.name,
-        "question": study.question,
-        "lecture": study.lecture,
-        "runs": len(done),
-        "done": sum(done),
-    }
+    about: dict[str, Any] = {"name": study.name, "question": study.question, "lecture": study.lecture}
+    try:
+        wanted = trials(study)
+        done = [
+            store.is_done(trial)  # a record of the same settings may be another file's
+            if trial.place
+            else any(record.has(trial) for record in measured.get(trial.settings_key, ()))
+            for trial in wanted
+        ]
+    except ClearformerError as error:
+        return about | {"runs": None, "done": None, "error": str(error)}
+    return about | {"runs": len(done), "done": sum(done), "error": None}
 
 
 @app.command()

@@ -6,7 +6,7 @@ import typer
 
 from clearformer.cli.commands.study import Device, Folder, Jobs, Slurm, run_and_tell, selection_of, store_of
 from clearformer.cli.importing import importing
-from clearformer.cli.options import AsJson, named_as_options
+from clearformer.cli.options import AsJson, check_not_empty, named_as_options
 
 app = typer.Typer(add_completion=False)
 
@@ -41,6 +41,7 @@ def sweep(
         from clearformer.study.trials import trials
         from clearformer.study.workers.pool import check_jobs
 
+    check_not_empty("--name", [name])
     preset, values = sweeps.parse_sweep(arguments)
     store = store_of(folder)
     with named_as_options(("name", "jobs")):

@@ -137,8 +137,15 @@ def compare(*runs: str | PathLike[str]) -> Comparison:
 
 
 def without_seed(config: RunConfig) -> str:
-    """Return a hash of everything that determines a run's result, except the seed."""
-    settings = deciding(config, whole(config))
+    """Return a hash of everything that determines a run's result, except the seed.
+
+    A pretrained run counts by its weights, or by its path once it is gone.
+    """
+    settings = whole(config)
+    try:
+        settings = deciding(config, settings)
+    except (RunError, OSError):
+        settings = deciding(config.replace(train=config.train.replace(pretrained=None)), settings)
     paths = {key: value for key, value in whole(config.data).items() if key in ("path", "source", "target")}
     return digest({**settings, "seed": None, "paths": paths})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from clearformer.errors import UserError, did_you_mean, shown
-from clearformer.evaluation.figures import saved_figure
+from clearformer.evaluation.figures import letters, saved_figure
 from clearformer.files import user_path
 from clearformer.results import Result
 from clearformer.runs.folders import find_run, name_of
@@ -143,7 +143,7 @@ def draw(curves: Curves, axes: Any) -> None:
     axes.set_xlabel("seconds of training" if curves.x == "seconds" else curves.x, color=INK)
     axes.set_ylabel("loss, nats a token", color=INK)
     title = labels_of(curves.runs)[0] if is_one else "held-out thick, training thin"
-    axes.set_title(title, loc="left", fontsize=9, color=INK)
+    axes.set_title(letters(title), loc="left", fontsize=9, color=INK)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=INK, labelsize=8)
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
@@ -160,6 +160,6 @@ def name_at_ends(axes: Any, ends: Sequence[tuple[list[float], str, str]]) -> Non
     for (_, y), name, colour in sorted(ends, key=lambda end: end[0][1]):
         lowest = max(y, lowest + apart)
         axes.annotate(
-            name, (right, lowest), (6, 0), textcoords="offset points", va="center", fontsize=8, color=colour,
+            letters(name), (right, lowest), (6, 0), textcoords="offset points", va="center", fontsize=8, color=colour,
             annotation_clip=False,
         )  # fmt: skip

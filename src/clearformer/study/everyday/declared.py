@@ -11,7 +11,7 @@ from typing import Any
 from clearformer.errors import ConfigError, DataError, UserError, did_you_mean
 from clearformer.files import disk_errors, make_folders, parse_json, write_file
 from clearformer.results import plain
-from clearformer.study.lectures import studies
+from clearformer.study.lectures import lecture_studies, studies
 from clearformer.study.measures.losses import LOSSES
 from clearformer.study.report.figures.curves import Curves
 from clearformer.study.store import Store
@@ -104,12 +104,13 @@ def declare(study: Study, store: Store) -> Path:
     """Write a study's declaration to its folder; returns the file.
 
     Raises:
-        UserError: the study has code of its own, or another study has its name, there or in the lectures.
+        UserError: the study has code of its own, or another study has its name, there, in the lectures or registered.
         DiskError: the file cannot be written.
     """
     content, file = declaration(study), store.folder / study.name / FILE
-    if study.name in studies():
-        raise UserError(f"there is already a study {study.name!r} of the lectures; choose another name")
+    if studies().get(study.name, study) != study:
+        whose = "of the lectures" if study.name in lecture_studies() else "registered"
+        raise UserError(f"there is already a study {study.name!r} {whose}; choose another name")
     if file.exists():
         kept = declaration(read_declaration(file))
         if kept == content:

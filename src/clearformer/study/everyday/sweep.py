@@ -39,7 +39,7 @@ def sweep(preset: str, values: Values, seeds: range = range(1, 2), name: str | N
         UserError: there is nothing to run, or too much, a value is given twice, or values are no list.
     """
     preset_of_name(preset)
-    seeds = as_range(values["seed"]) if "seed" in values else seeds
+    seeds = as_range(values.get("seed", seeds))
     values = {key: each for key, each in values.items() if key != "seed"}
     for key, each in values.items():
         if isinstance(each, str) or not isinstance(each, Sequence):
@@ -56,7 +56,7 @@ def sweep(preset: str, values: Values, seeds: range = range(1, 2), name: str | N
     varied = {key: each for key, each in values.items() if len(each) > 1}
     short = short_names(varied)
     return Study(
-        name=name or default_name(preset, list(short.values())),
+        name=default_name(preset, list(short.values())) if name is None else name,
         question=question(preset, list(varied)),
         lecture="",
         arms=tuple(
@@ -120,7 +120,9 @@ def written(value: Any) -> str:
     """Return a value as a user would type it."""
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and float(short := f"{value:g}") == value:
+        return short
+    return str(value)
 
 
 def default_name(preset: str, varied: Sequence[str]) -> str:
@@ -218,7 +220,7 @@ def as_range(seeds: Any) -> range:
     """Return seeds as a range.
 
     Raises:
-        UserError: they are no whole numbers of 0 or more, or not consecutive.
+        UserError: they are no list of whole numbers of 0 or more, or not consecutive.
     """
     given: list[Any] = list(seeds) if isinstance(seeds, Iterable) else [None]
     if any(isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0 for seed in given):

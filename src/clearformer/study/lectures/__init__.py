@@ -12,8 +12,12 @@ _OWN: dict[str, Study] = {}
 
 def studies() -> dict[str, Study]:
     """Return all studies by name: those of the lectures, then the registered ones."""
-    found = {study.name: study for module in MODULES for study in module.STUDIES}
-    return found | _OWN
+    return lecture_studies() | _OWN
+
+
+def lecture_studies() -> dict[str, Study]:
+    """Return the studies of the lectures by name; these alone are known in every process."""
+    return {study.name: study for module in MODULES for study in module.STUDIES}
 
 
 def register_study(study: Study) -> Study:

@@ -11,7 +11,7 @@ from clearformer.model.feedforward import GELU
 from clearformer.model.positions import NoPositions
 from clearformer.presets import preset
 from clearformer.run import Run
-from clearformer.study.measures.stream import held_out
+from clearformer.study.measures.held_out import text_split
 from clearformer.study.study import Values
 from clearformer.text import GPT2TokenizerSpec
 
@@ -109,7 +109,7 @@ def against_the_source(run: Run) -> Values:
     """
     name = run.config.data.label
     order = int(name.removeprefix(MARKOV))
-    split = held_out(run)
+    split = text_split(run)
     text = run.tokenizer.decode(split.read(0, len(split)))
     source_loss = float(markov_chain(order).surprisals(text).mean())
     assert run.val_loss is not None

@@ -16,6 +16,7 @@ from clearformer.lens import Edit, hooks_of, ledger, zero
 from clearformer.model import Decoder, ModelConfig, build
 from clearformer.model.init import GPT2, OUTPUTS, Gaussian, InitBase, Xavier
 from clearformer.run import Run
+from clearformer.study.measures.held_out import text_split
 from clearformer.study.study import Values
 from clearformer.text import CharTokenizerSpec
 
@@ -95,12 +96,6 @@ def windows_of(split: Split, n: int, length: int) -> torch.Tensor:
 # --- of a trained run -----------------------------------------------------------------------------------------
 
 
-def held_out(run: Run) -> Split:
-    """Return the held-out split of a run's own data."""
-    assert isinstance(run.config.data, TextData)
-    return prepare(run.config.data, run.tokenizer).splits["val"]
-
-
 def without_layer(layer: int) -> list[Edit]:
     """Return edits that make a block add nothing to the residual stream (002, 12)."""
     return [zero(f"blocks.{layer}.hook_attn_out"), zero(f"blocks.{layer}.hook_mlp_out")]
@@ -116,7 +111,7 @@ def deleted_layers(run: Run, n_windows: int = 64) -> Values:
         least_increase, largest_increase: The least and the largest increase of any layer.
         uniform_loss: ln V, the loss of equal probabilities.
     """
-    model, split = run.model, held_out(run)
+    model, split = run.model, text_split(run)
     assert isinstance(model, Decoder)
 
     def loss(edits: Sequence[Edit]) -> float:
@@ -148,7 +143,7 @@ def logit_parts(run: Run, n_texts: int = 48) -> Values:
         heads, networks, embeddings: The sums over all heads, all feed-forward networks, and the rest.
         ledger_error: The largest difference of a ledger's sum from the model's own logit.
     """
-    windows = windows_of(held_out(run), n_texts, run.config.model.max_seq_len + 1)
+    windows = windows_of(text_split(run), n_texts, run.config.model.max_seq_len + 1)
     ledgers = [ledger(run, window[:-1], target=int(window[-1])) for window in windows]
     parts = {
         part.label: statistics.fmean(found.parts[i].value for found in ledgers)

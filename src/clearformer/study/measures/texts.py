@@ -11,7 +11,8 @@ from typing import Any
 from clearformer.decoding import generate, search
 from clearformer.lens import word_similarity
 from clearformer.run import Run
-from clearformer.study.measures.stream import held_out, rows_of, windows_of
+from clearformer.study.measures.held_out import text_split
+from clearformer.study.measures.stream import rows_of, windows_of
 from clearformer.study.study import Values
 
 BEAMS = "beams"
@@ -43,7 +44,7 @@ def decodings(run: Run, n_prompts: int = 8, prompt_tokens: int = 64, max_new_tok
         greedy_repetition: The repetition of greedy decoding minus that of sampling at temperature 1.
         greedy_logprob: The same difference of the log-probability.
     """
-    prompts = windows_of(held_out(run), n_prompts, prompt_tokens).tolist()
+    prompts = windows_of(text_split(run), n_prompts, prompt_tokens).tolist()
     by_method = {
         name: continuations(run, prompts, settings, max_new_tokens) for name, settings in METHODS.items()
     }

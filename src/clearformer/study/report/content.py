@@ -76,10 +76,11 @@ def published_sentence(found: Sequence[PublishedVerdict]) -> str:
     """Return a sentence with the number of published numbers by verdict, failures first."""
     if not found:
         return "No published number is compared."
-    counts = Counter(each.verdict for each in found)
+    counts = Counter(each.verdict.split(":")[0] for each in found)
     words = {
         NOT_REPRODUCED: ("is not reproduced", "are not reproduced"),
         SLIP: ("is a slip of the lecture", "are slips of the lecture"),
+        UNDECIDED.split(":")[0]: ("is undecided", "are undecided"),
         REPRODUCED: ("is reproduced", "are reproduced"),
         NOT_JUDGED: ("is not judged (shortened run)", "are not judged (shortened runs)"),
         NOT_RUN: ("is not run yet", "are not run yet"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from clearformer.errors import UserError, shown
 from clearformer.files import disk_errors, make_folders, user_path
 from clearformer.study.everyday.declared import declare, study_of_name
-from clearformer.study.lectures import studies
+from clearformer.study.lectures import lecture_studies
 from clearformer.study.outcomes import Outcome, outcome
 from clearformer.study.report import write_study
 from clearformer.study.store import Store, studies_folder
@@ -87,7 +87,9 @@ def run_study(
     selection = Selection((chosen.name,), store.folder, scale, seeds, device)
     if jobs == 1:
         return run_here([chosen], selection, quiet=quiet)[0]
-    if studies().get(chosen.name) != chosen:
+    check_folder(store.folder)
+    jobs_of([chosen], scale, seeds, device)  # raises if a setting is wrong, before anything is written
+    if lecture_studies().get(chosen.name) != chosen:
         declare(chosen, store)
     return run_by_workers([chosen], selection, jobs, watch=Watch if quiet else watch_here)[0]
 

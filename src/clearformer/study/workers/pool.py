@@ -2,13 +2,14 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +18,17 @@ from typing import IO, Any, Protocol
 import torch
 
 from clearformer.cores import n_cores
+from clearformer.decoding.arguments import check_whole
 from clearformer.errors import ClearformerError, Interrupted, UserError
 from clearformer.study.store import Store
+from clearformer.study.trials import Trial
 from clearformer.study.workers.claims import claims
 from clearformer.study.workers.progress import Standing, Watch
 from clearformer.training.processes.interrupts import Interrupts
 
 PACKAGE = Path(__file__).parents[2]
 LOOK_SECONDS = 0.5
+LARGEST_SIGNAL = 64
 MOST_DEATHS = 5  # of workers on the same trial, or in a row without a trial
 ENDING_SECONDS = 120.0  # time for a training step and its checkpoint
 
@@ -56,7 +60,7 @@ class Selection:
     def command(self, *options: str) -> list[str]:
         """Return the command line of a worker."""
         words = [sys.executable, "-m", "clearformer", "study", "work", *self.names]
-        words += ["--folder", str(self.folder.absolute()), "--scale", repr(self.scale)]
+        words += ["--folder", str(self.folder.absolute()), "--scale", repr(float(self.scale))]
         words += [] if self.seeds is None else ["--seeds", str(self.seeds)]
         words += [] if self.device is None else ["--device", self.device]
         for file in self.imports:
@@ -152,25 +156,27 @@ class LocalWorkers(Workers):
         """Record the end of a worker; raise WorkersError if it failed for a reason that affects all."""
         if status == 0:
             return
-        if status > 0:
+        number = signal_of(status)
+        if number is None:
             raise WorkersError(f"a worker exited with status {status}: {told_by(process)}")
-        held = {key for key, holder in claims(self.store).items() if holder.pid == process.pid}
-        mine = [
-            each.job.trial
-            for each in left
-            if any(key.startswith(each.job.trial.settings_key) for key in held)
-        ]
+        mine = self._claimed_by(process, left)
         self.deaths_in_a_row += not mine
         if self.deaths_in_a_row >= MOST_DEATHS:
             raise WorkersError(
-                f"workers are killed by signal {-status} as soon as they start: {told_by(process)}"
+                f"workers are killed by signal {number} as soon as they start: {told_by(process)}"
             )
         for trial in mine:
             self.deaths[trial.identity] += 1
             if self.deaths[trial.identity] >= MOST_DEATHS:
                 self.store.write_failure(
-                    trial, f"its worker was killed {MOST_DEATHS} times by signal {-status} (out of memory?)"
+                    trial, f"its worker was killed {MOST_DEATHS} times by signal {number} (out of memory?)"
                 )
+
+    def _claimed_by(self, process: Process, left: Sequence[Standing]) -> list[Trial]:
+        """Return the trials that a worker of this machine had claimed when it ended."""
+        worker = (socket.gethostname(), process.pid)
+        held = {key for key, holder in claims(self.store).items() if (holder.host, holder.pid) == worker}
+        return [each.job.trial for each in left if has_key(each.job.trial, held)]
 
     def end(self, number: int) -> None:
         self._each(lambda process: process.send_signal(signal.SIGTERM))
@@ -194,6 +200,21 @@ class LocalWorkers(Workers):
             if process.poll() is None:
                 with suppress(ProcessLookupError):
                     do(process)
+
+
+def has_key(trial: Trial, keys: Collection[str]) -> bool:
+    """Whether a trial's key is one of these; false if its data cannot be read, so that it has none."""
+    try:
+        return trial.key in keys
+    except ClearformerError:
+        return False
+
+
+def signal_of(status: int) -> int | None:
+    """Return the signal that killed a process or that it ended on in order; None if it ended by itself."""
+    if status < 0:
+        return -status
+    return status - 128 if 128 < status <= 128 + LARGEST_SIGNAL else None
 
 
 class Worker(subprocess.Popen[bytes]):
@@ -252,6 +273,7 @@ def visible_gpus() -> list[str]:
 
 
 def check_jobs(jobs: int) -> None:
-    """Raise UserError if the number of workers is below 1."""
+    """Raise UserError if the number of workers is no whole number, or below 1."""
+    check_whole("jobs", jobs)
     if jobs < 1:
         raise UserError(f"jobs: 1 or more; got {jobs}")

@@ -233,6 +233,7 @@ class TableWatch(Watch):
 
     def __init__(self, jobs: Sequence[Job], store: Store) -> None:
         super().__init__(jobs, store)
+        # Names and reasons are shown as they are: brackets in them are no markup.
         console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
         self.live = Live(console=console, auto_refresh=False)
 
@@ -241,8 +242,10 @@ class TableWatch(Watch):
         return self
 
     def __exit__(self, *_: object) -> None:
-        super().__exit__()
-        self.live.stop()
+        try:
+            super().__exit__()
+        finally:
+            self.live.stop()  # which shows the cursor again
 
     def show(self, standings: list[Standing]) -> None:
         self.live.update(self.table(standings), refresh=True)

@@ -47,11 +47,11 @@ def slurm_options(text: str) -> dict[str, str]:
 
 def script(selection: Selection, options: Mapping[str, str], jobs: int) -> str:
     """Return the script for sbatch: an array of workers."""
-    logs = selection.folder.absolute() / "logs"
+    logs = str(selection.folder.absolute() / "logs").replace("%", "%%")
     own = {
         "job-name": "clearformer-study",
         "array": f"0-{jobs - 1}",
-        "output": f"{logs}/slurm-%A-%a.log",
+        "output": in_quotes(f"{logs}/slurm-%A-%a.log"),
         "signal": f"B:TERM@{WARNING_SECONDS}",
     }
     lines = [
@@ -71,6 +71,11 @@ def script(selection: Selection, options: Mapping[str, str], jobs: int) -> str:
     )
 
 
+def in_quotes(value: str) -> str:
+    """Quote a value for an #SBATCH line, where a space would end it and a # would begin a comment."""
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 class SlurmWorkers(Workers):
     """Workers of one job array."""
 
@@ -84,7 +89,7 @@ class SlurmWorkers(Workers):
         """
         self.selection, self.options, self.jobs = selection, options, jobs
         self.job: str | None = None
-        self.looked = time.monotonic()
+        self.looked, self.was_queued = time.monotonic(), True
 
     def look_after(self, standings: Sequence[Standing]) -> None:
         if self.job is None:
@@ -93,8 +98,10 @@ class SlurmWorkers(Workers):
             n_left = sum(each.state in ("running", "waiting") for each in standings)
             self.job = submitted(script(self.selection, self.options, min(self.jobs, n_left)))
         elif time.monotonic() - self.looked > LOOK_SECONDS:
+            was_queued, self.was_queued = self.was_queued, is_queued(self.job)
             self.looked = time.monotonic()
-            if not is_queued(self.job):
+            # Not at the first look without it: its last results may be seen later than its end.
+            if not (self.was_queued or was_queued):
                 raise WorkersError(
                     f"the cluster's job {self.job} has ended, but not all runs are done (logs in "
                     f"{self.selection.folder / 'logs'}); the same command resumes"
