@@ -31,7 +31,7 @@ def cells_of(model: Any, texts: tuple[Tensor, ...], **where: Any) -> list[Cell]:
     inputs = lens.read(model, *texts)
     with lens.quiet(model):
         walk = Walk(inputs, found.layer, found.head, found.part, found.position)
-    lines = beginning(model, texts[0], texts[1] if len(texts) > 1 else None, ())
+    lines = beginning(model, *texts)
     cells = []
     for i, array in enumerate(found.arrays):
         row, column = (
