@@ -297,6 +297,8 @@ def refuses(place: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
         (["study", "run", "depth", "--scale", "0"], "--scale: above 0 and up to 1"),
         (["study", "run", "depth", "--scale", "1.5"], "--scale: above 0 and up to 1"),
         (["study", "run", "depth", "--seeds", "0"], "--seeds: 1 or more; got 0"),
+        (["study", "show", "depth", "--scale", "2"], "--scale: above 0 and up to 1"),
+        (["study", "show", "depth", "--seeds", "0"], "--seeds: 1 or more; got 0"),
         (["study", "run", "depth", "--jobs", "0"], "--jobs: 1 or more; got 0"),
         (["study", "run", "depth", "--slurm", "array=3"], "--slurm: 'array' is set by clearformer"),
         (["study", "run", "depth", "--device", "gpu"], "train.device: auto, cpu"),

@@ -239,7 +239,7 @@ def read_manifest_of(
         manifest = parse_json(path.read_text(encoding="utf-8"))
         given = manifest["version"]
         files = [(path_in(folder, entry), size) for entry, size in sizes(manifest)]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ShardError(f"{path}: not a manifest of prepared {what} ({error!r})") from None
     if given != version:
         raise ShardError(f"{path}: format version {given}; this clearformer reads version {version}")

@@ -11,6 +11,7 @@ from clearformer.hooks.points import (
     hooked,
     is_any_open,
     matching,
+    patterns_of,
 )
 
 __all__ = [
@@ -25,4 +26,5 @@ __all__ = [
     "hooked",
     "is_any_open",
     "matching",
+    "patterns_of",
 ]

@@ -113,6 +113,18 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
     return found
 
 
+def patterns_of(names: Any) -> list[str]:
+    """Return one name or pattern, or several, as a list.
+
+    Raises:
+        UserError: they are something else.
+    """
+    patterns = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else [names]
+    if wrong := [each for each in patterns if not isinstance(each, str)]:
+        raise UserError(f"names: must be names or patterns, such as 'blocks.0.*'; got {shown(wrong[0])}")
+    return patterns
+
+
 class HookedModule(nn.Module):
     """A module with named activations."""
 
@@ -135,13 +147,8 @@ class HookedModule(nn.Module):
         points = hook_points(self)
         if names is None or callable(names):
             wanted = [name for name in points if names is None or names(name)]
-        elif isinstance(names, Iterable):
-            patterns = [names] if isinstance(names, str) else names
-            wanted = list(dict.fromkeys(name for pattern in patterns for name in matching(pattern, points)))
         else:
-            raise UserError(
-                f"names: must be names or patterns of hook points, or a function; got {shown(names)}"
-            )
+            wanted = [name for pattern in patterns_of(names) for name in matching(pattern, points)]
         seen = ActivationCache()
 
         def keep(activation: Tensor, hook: Hook) -> None:

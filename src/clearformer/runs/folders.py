@@ -61,6 +61,9 @@ TASKS: dict[str, tuple[Data, Objective]] = {
 UNKEPT = "model"
 """The name of a run that is kept in no folder."""
 STEPS = 1000  # `train.max_steps` of a run that was not trained here
+OTHER_DATA = (
+    "the run was trained on these: restore them, or give others (data=FILE, on the command line --data FILE)"
+)
 TIMES_LISTED = 20  # attempts to read checkpoints that training may delete meanwhile
 STEPS_LISTED = 16  # in a message
 
@@ -424,7 +427,10 @@ def read_own_data(run: RunLike, *, allow_changed: bool = False) -> OwnData:
         RunError: the run was imported and has none, or its env.json does not record them.
     """
     run.folder.trained_on()  # raises for an imported run, before data are read that are not its own
-    prepared = prepare_data(run.config.data, run.tokenizer, max_tokens=run.config.model.max_seq_len)
+    try:
+        prepared = prepare_data(run.config.data, run.tokenizer, max_tokens=run.config.model.max_seq_len)
+    except DataError as error:
+        raise DataError(f"{error}; {OTHER_DATA}") from None
     difference = run.folder.difference_of_text(prepared.manifest["source"]["sha256"])
     if difference and not allow_changed:
         raise DataError(

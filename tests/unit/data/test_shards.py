@@ -145,7 +145,11 @@ def test_a_changed_shard_is_named_by_its_checksum(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"version": 1, "dtype": "<u2", "splits": {"train": {}}}', "\udcff"]
+    "content",
+    [
+        *("", "[]", "{}", "\udcff", '{"version": 1, "dtype": "<u2", "splits": []}'),
+        '{"version": 1, "dtype": "<u2", "splits": {"train": {}}}',
+    ],
 )
 def test_what_is_no_manifest_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "manifest.json").write_bytes(content.encode("utf-8", "surrogateescape"))

@@ -416,8 +416,8 @@ def test_hooks_and_names_that_are_none_are_refused(forks: ForkServer) -> None:
         f"{must_map}['hook_embed']",
         "hooks: 'hook_embed' must have a function of (activation, hook); got 5",
         "names of hook points are strings; got 5",
-        "names: must be names or patterns of hook points, or a function; got 5",
-        "names of hook points are strings; got 5",
+        "names: must be names or patterns, such as 'blocks.0.*'; got 5",
+        "names: must be names or patterns, such as 'blocks.0.*'; got 5",
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import clearformer as cf
-from clearformer.errors import DataError
+from clearformer.errors import DataError, UserError
 from clearformer.study.lectures import find_study
 from clearformer.study.measures import order
 from clearformer.study.measures.order import pooled_distance, shift_map, turned
@@ -58,6 +58,19 @@ def test_a_text_that_has_changed_since_training_is_not_taken_for_held_out(
     for measure in (deleted_layers, logit_parts, decodings):
         with pytest.raises(DataError, match="held-out text may be training text"):
             measure(run)
+
+
+def test_a_run_with_nothing_held_out_is_not_measured_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text(TEXT)
+    data = {"path": "text.txt", "val_fraction": 0}
+    run = cf.train("quick", data=data, model=MODEL, train=TRAIN, run="a", quiet=True)
+    with pytest.raises(
+        UserError, match=r"^a: data: this measure needs the split 'val', and there is only train$"
+    ):
+        deleted_layers(run)
 
 
 def test_layers_are_deleted_one_by_one(folder: Path) -> None:

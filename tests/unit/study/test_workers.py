@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ import numpy as np
 import pytest
 
 import clearformer as cf
-from clearformer.errors import DataError, DiskError, Interrupted, UserError
+from clearformer.errors import DataError, DiskError, Interrupted, MissingPackageError, UserError
 from clearformer.registry import import_parts
 from clearformer.study import Measure, Probe, Store, Study, Training, lectures
 from clearformer.study.lectures import find_study
+from clearformer.study.report.figures import Bars
 from clearformer.study.trials import Trial, trials
 from clearformer.study.workers import launch, pool
 from clearformer.study.workers import work as work_module
@@ -543,6 +545,23 @@ def test_run_study_takes_a_study_or_a_name(
         cf.run_study("p", jobs=0)
     with pytest.raises(UserError, match=r"a study is a cf\.Study or the name of one; got 3"):
         cf.run_study(3)  # type: ignore[arg-type]
+
+
+def test_a_package_that_the_report_needs_is_missed_before_anything_runs(
+    probes: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, store, _ = probes()
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    with pytest.raises(
+        MissingPackageError, match=r"an interval over seeds needs scipy, .*clearformer\[metrics\]"
+    ):
+        cf.run_study(study, folder=store.folder)
+    drawn = replace(study, figures=(Bars("x", "x"),))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingPackageError, match=r"a report needs matplotlib, .*clearformer\[figures\]"):
+        cf.run_study(drawn, folder=store.folder)
+    assert CALLS == {}
+    assert not store.folder.exists()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
 
 ALL = "all"
 PARENT = 0
+OF_TRIALS = ("scale", "seeds")
 
 app = typer.Typer(
     add_completion=False,
@@ -114,11 +115,13 @@ def show(
 ) -> None:
     """Show a study: its runs, their time, what would refute it."""
     with importing():
+        from clearformer.cli.options import named_as_options
         from clearformer.cli.views.study import as_text, described
         from clearformer.study.everyday.declared import study_of_name
 
     store = store_of(folder)
-    shown = described(study_of_name(name, store), store, scale, seeds, device)
+    with named_as_options(OF_TRIALS):
+        shown = described(study_of_name(name, store), store, scale, seeds, device)
     typer.echo(json.dumps(shown) if as_json else as_text(shown))
 
 
@@ -183,6 +186,7 @@ def report(
     seeds: Seeds = None,
 ) -> None:
     """Write the report: one HTML file, and Markdown with figures."""
+    from clearformer.cli.options import named_as_options
     from clearformer.cli.views.study import outcomes_of
     from clearformer.errors import UserError
     from clearformer.study.report import write_report
@@ -191,7 +195,8 @@ def report(
     if not store.folder.is_dir():
         raise UserError(f"--folder: no folder {store.folder}; clearformer study run makes it")
     place = store.folder if out is None else folder_of("--out", out)
-    wanted = outcomes_of(chosen_studies(names or [ALL], store), store, scale, seeds)
+    with named_as_options(OF_TRIALS):
+        wanted = outcomes_of(chosen_studies(names or [ALL], store), store, scale, seeds)
     is_of_all = ALL in (names or [])
     found = wanted if names and not is_of_all else [outcome for outcome in wanted if outcome.n_done]
     if not found:
@@ -260,7 +265,7 @@ def run_and_tell(
     from clearformer.study.workers.progress import watch_here
     from clearformer.study.workers.slurm import slurm_options
 
-    with named_as_options(("scale", "seeds", "jobs", "slurm")):
+    with named_as_options((*OF_TRIALS, "jobs", "slurm")):
         options = None if slurm is None else slurm_options(slurm)
         found = run_by_workers(chosen, selection, jobs, watch=watch_here, slurm=options)
     if as_json:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clearformer.hooks import Hook, hook_points, matching
+from clearformer.hooks import Hook, hook_points, matching, patterns_of
 from clearformer.lens.causal.metrics import Metric, checked_metric
 from clearformer.lens.inputs import quiet
 from clearformer.model import Transformer
@@ -45,7 +45,7 @@ def gradients_at(
     """
     metric = checked_metric(metric)
     points = list(hook_points(model))
-    patterns = ["*"] if names is None else [names] if isinstance(names, str) else list(names)
+    patterns = ["*"] if names is None else patterns_of(names)
     wanted = dict.fromkeys(name for pattern in patterns for name in matching(pattern, points))
     nodes: dict[str, Tensor] = {}
 

@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from clearformer.decoding import Text
 from clearformer.errors import UserError, did_you_mean
+from clearformer.hooks import patterns_of
 from clearformer.lens.causal.interventions import output_with
 from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, loss_of, metric_of, name_of
 from clearformer.lens.inputs import Inputs, Subject, quiet
@@ -260,7 +261,7 @@ def matrices_of(model: Transformer, names: str | Iterable[str] = "*") -> dict[st
         f"{path}.weight": module.weight for path, module in model.named_modules() if isinstance(module, parts)
     }
     wanted: dict[str, Tensor] = {}
-    for pattern in [names] if isinstance(names, str) else names:
+    for pattern in patterns_of(names):
         found = [name for name in known if fnmatchcase(name, pattern)]
         if not found:
             raise UserError(f"this model has no matrix {pattern!r}{did_you_mean(pattern, known)}")

@@ -28,9 +28,9 @@ def text_split(run: Run, name: str = "val") -> Split:
     """Return a split of the text that a run was trained on; by default the held-out one.
 
     Raises:
-        UserError: the run was trained on another kind of data.
+        UserError: the run was trained on another kind of data, or they have no such split.
     """
-    split = read_own_data(run).prepared.splits[name]
+    split = own_split(run, name)
     if not isinstance(split, Split):
         raise UserError(f"{run.name}: data.kind: this measure needs a run trained on text")
     return split
@@ -40,9 +40,23 @@ def pair_split(run: Run, name: str = "val") -> PairSplit:
     """Return a split of the pairs that a run was trained on; by default the held-out one.
 
     Raises:
-        UserError: the run was trained on another kind of data.
+        UserError: the run was trained on another kind of data, or they have no such split.
     """
-    split = read_own_data(run).prepared.splits[name]
+    split = own_split(run, name)
     if not isinstance(split, PairSplit):
         raise UserError(f"{run.name}: data.kind: this measure needs a run trained on pairs")
     return split
+
+
+def own_split(run: Run, name: str) -> object:
+    """Return a split of a run's own data.
+
+    Raises:
+        UserError: they have no such split.
+    """
+    splits = read_own_data(run).prepared.splits
+    if name not in splits:
+        raise UserError(
+            f"{run.name}: data: this measure needs the split {name!r}, and there is only {', '.join(splits)}"
+        )
+    return splits[name]

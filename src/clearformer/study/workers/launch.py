@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 
-from clearformer.errors import UserError, shown
+from clearformer.errors import UserError, needs_extra, shown
 from clearformer.files import disk_errors, make_folders, user_path
 from clearformer.study.everyday.declared import declare, study_of_name
 from clearformer.study.lectures import lecture_studies
@@ -152,6 +153,7 @@ def prepared(chosen: Sequence[Study], selection: Selection, store: Store) -> lis
     """Return the jobs of studies, and forget earlier failures, so that those jobs are tried again."""
     check_folder(selection.folder)
     jobs = jobs_of(chosen, selection.scale, selection.seeds, selection.device)
+    check_packages(chosen, jobs)
     with disk_errors(store.folder):
         make_folders(store.folder)
     for job in jobs:
@@ -165,6 +167,16 @@ def outcomes(chosen: Sequence[Study], selection: Selection, store: Store) -> lis
     for each in found:
         write_study(each, store.folder)
     return found
+
+
+def check_packages(chosen: Sequence[Study], jobs: Sequence[Job]) -> None:
+    """Raise MissingPackageError if the reports need a package that is not installed: before the runs, not after."""
+    if any(study.figures for study in chosen):
+        with needs_extra("figures", "a report needs matplotlib"):
+            import_module("matplotlib")
+    if len({job.trial.seed for job in jobs}) > 1:
+        with needs_extra("metrics", "an interval over seeds needs scipy"):
+            import_module("scipy.special")
 
 
 def check_folder(folder: Path) -> None:

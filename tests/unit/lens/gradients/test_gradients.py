@@ -188,6 +188,9 @@ def test_a_wrong_matrix_is_named(model: Any) -> None:
         found.matrices[0].entry(24, 0)
     with pytest.raises(UserError, match=r"no gradient of a matrix 'embed.weight' was taken"):
         found["embed.weight"]
+    for wrong in (5, [5]):
+        with pytest.raises(UserError, match="names: must be names or patterns"):
+            lens.weight_gradients(model, TEXT, wrong)  # type: ignore[arg-type]
 
 
 # --- the fall of the loss -------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ function BesideStep({ run, source, selection, onSelect }) {
 
 /** The choice of the step: kept steps by the slider, any other after it is replayed. @param {{run: any, steps: number[], source: import("../sources/source.js").Source, selection: any, onSelect: (fields: any) => void}} props */
 function Checkpoints({ run, steps, source, selection, onSelect }) {
-  const step = selection.checkpoint === "latest" ? run.step : Number(selection.checkpoint);
+  const step = /^\d+$/.test(selection.checkpoint) ? Number(selection.checkpoint) : run.step; // an address may say `best`
   const at = Math.max(0, steps.findLastIndex((each) => each <= step));
   const [seen, setSeen] = useState(at);
   const [wanted, setWanted] = useState(step);
