@@ -1,10 +1,11 @@
 """Progress of a run on a terminal or in a notebook: messages, a line for each evaluation, a progress bar."""
 
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from html import escape
 from textwrap import indent
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -17,6 +18,7 @@ from clearformer.training.store.checkpoint import Progress as RunProgress
 
 SETTLED_AFTER, FORETOLD_AFTER = 50, 100  # steps; those between them are timed to estimate the total
 PROGRESS_FROM_CHARS = 10_000_000  # shorter texts are prepared too quickly to report
+RISE = 0.02  # nats; smaller rises of the held-out loss are not worth a remark
 
 
 class ConsoleReporter(Reporter):
@@ -35,6 +37,7 @@ class ConsoleReporter(Reporter):
         self.has_bar = self.console.is_terminal
         self.last: dict[str, Any] = {}
         self.explained_tilde = False
+        self.evaluations: list[Evaluated] = []
 
     def say(self, message: str) -> None:
         self.console.print(message, markup=False)
@@ -57,6 +60,7 @@ class ConsoleReporter(Reporter):
         self.last |= metrics
         self.foretell_steps(progress)
         if "val_loss" in metrics:
+            self.evaluations.append(Evaluated(progress.step, metrics["val_loss"], metrics["val_share"]))
             self.console.print(
                 f"{progress.step:>7} {progress.seconds:>8.1f} {metrics['loss']:>8.4f} "
                 f"{held_out(metrics):>9} {metrics['tokens_per_second']:>9,.0f}",
@@ -76,6 +80,8 @@ class ConsoleReporter(Reporter):
     def end(self) -> None:
         if self.has_bar:
             self.stop_bar()
+        if remark := remark_on_rise(self.evaluations):
+            self.note(remark)
 
     def start_bar(self) -> None:
         self.bar.start()
@@ -147,6 +153,30 @@ class NotebookReporter(ConsoleReporter):
     def stop_bar(self) -> None:
         if self.display is not None:
             self.display.update({"text/html": "", "text/plain": ""}, raw=True)
+
+
+class Evaluated(NamedTuple):
+    """An evaluation: the step, the held-out loss in nats, and the share of the held-out data that was read."""
+
+    step: int
+    loss: float
+    share: float
+
+
+def remark_on_rise(evaluations: Sequence[Evaluated]) -> str | None:
+    """Return a remark if the held-out loss has risen since its lowest; None if it has not, or hardly.
+
+    Losses of different parts of the data cannot be compared, so only those of the part that was read most often count.
+    """
+    if not evaluations:
+        return None
+    [(share, _)] = Counter(each.share for each in evaluations).most_common(1)
+    same = [each for each in evaluations if each.share == share]
+    lowest, last = min(same, key=lambda each: each.loss), same[-1]
+    if last.loss - lowest.loss < RISE:
+        return None
+    then, now = (f"{each.loss:.4f} at step {each.step:,}" for each in (lowest, last))
+    return f"the held-out loss rose from {then} to {now}; fewer steps or more dropout may generalise better"
 
 
 def as_html(done: float, text: str) -> dict[str, str]:
