@@ -60,7 +60,8 @@ class ConsoleReporter(Reporter):
         self.last |= metrics
         self.foretell_steps(progress)
         if "val_loss" in metrics:
-            self.evaluations.append(Evaluated(progress.step, metrics["val_loss"], metrics["val_share"]))
+            if "val_accuracy" not in metrics:  # which often rises on while the loss rises too
+                self.evaluations.append(Evaluated(progress.step, metrics["val_loss"], metrics["val_share"]))
             self.console.print(
                 f"{progress.step:>7} {progress.seconds:>8.1f} {metrics['loss']:>8.4f} "
                 f"{held_out(metrics):>9} {metrics['tokens_per_second']:>9,.0f}",

@@ -42,12 +42,12 @@ def test_what_the_mark_means_is_said_once_and_only_where_it_stands(
 
 
 def test_a_held_out_loss_that_rises_is_remarked_on_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    def told(*losses: tuple[float, float]) -> str:
+    def told(*losses: tuple[float, float], **more: float) -> str:
         reporter = ConsoleReporter()
         reporter.begin(RunConfig(), Progress())
         for step, (loss, share) in enumerate(losses, 1):
             line = {"loss": 2.0, "tokens_per_second": 7.0, "val_loss": loss, "val_share": share}
-            reporter.stepped(Progress(step=1000 * step), line)
+            reporter.stepped(Progress(step=1000 * step), line | more)
         reporter.end()
         return capsys.readouterr().err
 
@@ -55,6 +55,7 @@ def test_a_held_out_loss_that_rises_is_remarked_on_at_the_end(capsys: pytest.Cap
     assert told((3.0, 0.1), (2.5, 0.1), (2.7, 0.1), (2.4, 1.0)).count(rise) == 1
     assert told((3.0, 1.0), (2.5, 1.0), (2.7, 1.0)).count(rise) == 1
     assert "rose" not in told((3.0, 0.1), (2.5, 0.1), (2.51, 0.1), (2.9, 1.0))
+    assert "rose" not in told((3.0, 1.0), (2.5, 1.0), (2.7, 1.0), val_accuracy=0.5)
     assert "rose" not in told()
 
 
