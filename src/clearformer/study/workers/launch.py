@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 
@@ -173,10 +172,10 @@ def check_packages(chosen: Sequence[Study], jobs: Sequence[Job]) -> None:
     """Raise MissingPackageError if the reports need a package that is not installed: before the runs, not after."""
     if any(study.figures for study in chosen):
         with needs_extra("figures", "a report needs matplotlib"):
-            import_module("matplotlib")
+            import matplotlib  # noqa: F401
     if len({job.trial.seed for job in jobs}) > 1:
         with needs_extra("metrics", "an interval over seeds needs scipy"):
-            import_module("scipy.special")
+            import scipy.special  # noqa: F401
 
 
 def check_folder(folder: Path) -> None:
