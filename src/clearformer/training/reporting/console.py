@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
+from statistics import fmean
 from textwrap import indent
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from clearformer.training.store.checkpoint import Progress as RunProgress
 
 SETTLED_AFTER, FORETOLD_AFTER = 50, 100  # steps; those between them are timed to estimate the total
 PROGRESS_FROM_CHARS = 10_000_000  # shorter texts are prepared too quickly to report
-RISE = 0.02  # nats; smaller rises of the held-out loss are not worth a remark
+IN_A_ROW, RISE = 3, 0.02  # evaluations, and nats by which their mean has risen before it is worth a remark
 
 
 class ConsoleReporter(Reporter):
@@ -167,17 +168,21 @@ class Evaluated(NamedTuple):
 def remark_on_rise(evaluations: Sequence[Evaluated]) -> str | None:
     """Return a remark if the held-out loss has risen since its lowest; None if it has not, or hardly.
 
-    Losses of different parts of the data cannot be compared, so only those of the part that was read most often count.
+    Losses of different parts of the data cannot be compared, so only those of the part that was read most often count;
+    means of several in a row, because those of a small part vary from one evaluation to the next.
     """
     if not evaluations:
         return None
     [(share, _)] = Counter(each.share for each in evaluations).most_common(1)
     same = [each for each in evaluations if each.share == share]
-    lowest, last = min(same, key=lambda each: each.loss), same[-1]
-    if last.loss - lowest.loss < RISE:
+    means = [fmean(each.loss for each in same[i : i + IN_A_ROW]) for i in range(len(same) - IN_A_ROW + 1)]
+    if not means or means[-1] - min(means) < RISE:
         return None
-    then, now = (f"{each.loss:.4f} at step {each.step:,}" for each in (lowest, last))
-    return f"the held-out loss rose from {then} to {now}; fewer steps or more dropout may generalise better"
+    lowest = same[means.index(min(means)) + IN_A_ROW // 2]
+    return (
+        f"the held-out loss was lowest around step {lowest.step:,} and has risen by {means[-1] - min(means):.2f} nats "
+        "since; fewer steps or more dropout may generalise better"
+    )
 
 
 def as_html(done: float, text: str) -> dict[str, str]:
