@@ -151,6 +151,12 @@ def test_every_view_draws_itself_without_a_word_of_complaint(
     window.close()
 
 
+def check_signed(shown: list[str], values: list[float]) -> None:
+    """Signed numbers of the page against the model's: four digits, or an exponent where they are smaller."""
+    assert all(text[0] in "+" + MINUS for text in shown)
+    assert [float(text.replace(MINUS, "-")) for text in shown] == pytest.approx(values, abs=5.1e-5)
+
+
 def test_the_numbers_that_are_read_are_the_models(window: Window, runs: dict[str, Any]) -> None:
     run = runs["decoder"]
     attention = window.section("attention")
@@ -163,12 +169,7 @@ def test_the_numbers_that_are_read_are_the_models(window: Window, runs: dict[str
     ledger = lens.ledger(run, TEXT)
     assert f"{abs(ledger.logit):.4f}" in window.section("ledger").locator(".sum").inner_text()
     shown = window.section("ledger").locator(".bar-value").all_inner_texts()
-    assert (
-        shown
-        == [f"{MINUS if part.value < 0 else '+'}{abs(part.value):.4f}" for part in ledger.largest][
-            : len(shown)
-        ]
-    )
+    check_signed(shown, [part.value for part in ledger.largest][: len(shown)])
     tokens = lens.tokens(run, TEXT)
     window.section("tokens").locator("[role=option]").nth(2).click()
     api.expect(window.section("tokens").locator(".facts")).to_contain_text("2 of")
@@ -569,8 +570,7 @@ def test_a_head_s_bar_leads_to_the_score_behind_it(window: Window, runs: dict[st
     api.expect(score.locator(".sum")).to_contain_text(f"{abs(own.score):.4f}")
     values = score.locator(".bars").first.locator(".bar-value").all_inner_texts()
     of_query = sorted(own.queries, key=lambda part: -abs(part.value))
-    wanted = [f"{MINUS if part.value < 0 else '+'}{abs(part.value):.4f}" for part in of_query]
-    assert values[:4] == wanted[:4]
+    check_signed(values[:4], [part.value for part in of_query[:4]])
     attention = window.section("attention")
     assert attention.locator(".arcs path").count() == attention.locator(".reads li").count()
     assert window.complaints == []
@@ -596,9 +596,7 @@ def test_marks_are_set_on_the_curves_and_the_ledger_between_them_is_shown(
     api.expect(ledger.locator(".sum")).to_contain_text(f"{own.before:.4f}")
     api.expect(ledger.locator(".badge")).to_contain_text(f"residue {own.residue:.1e}".replace("e-0", "e-"))
     shown = ledger.locator(".bar-value").all_inner_texts()
-    assert shown[:3] == [
-        f"{MINUS if part.value < 0 else '+'}{abs(part.value):.4f}" for part in own.largest(3)
-    ]
+    check_signed(shown[:3], [part.value for part in own.largest(3)])
     for name, step in (("before", 4), ("after", STEPS)):
         page.locator(f".marked button:has-text('{name}')").click()
         api.expect(page.locator(".slider output")).to_have_text(f"step {step}")
@@ -639,6 +637,12 @@ def test_a_view_far_below_follows_from_a_step_that_is_not_kept_to_one_that_is(hi
     api.expect(page.locator("#tokens .error")).to_have_text("")
     section = history.section("lens")
     assert section.locator(".error:not(:empty)").count() == 0, section.inner_text()
+
+
+def test_an_address_may_say_the_best_checkpoint(history: Window, trained_run: Any) -> None:
+    history.page.goto(f"http://{history.host}/?checkpoint=best")
+    api.expect(history.page.locator(".slider output")).to_have_text(f"step {trained_run.step}")
+    api.expect(history.page.locator("input[name=step]")).to_have_value(str(trained_run.step))
 
 
 def test_a_window_with_a_tab_is_read_whole(history: Window, trained_run: Any) -> None:
@@ -709,6 +713,4 @@ def test_from_a_passage_to_its_prediction_and_to_the_windows_behind_it(
         len(found.largest()) + len(found.smallest()), timeout=20_000
     )
     scores = [*found.largest(), *found.smallest()]
-    assert learned.locator(".passage-head b").all_inner_texts() == [
-        f"{MINUS if each.score < 0 else '+'}{abs(each.score):.4f}" for each in scores
-    ]
+    check_signed(learned.locator(".passage-head b").all_inner_texts(), [each.score for each in scores])

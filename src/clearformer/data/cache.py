@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from clearformer.data.shards import ShardError
 from clearformer.errors import DiskError, TokenizerError
-from clearformer.files import discard, disk_errors, user_path, write_file
+from clearformer.files import discard, disk_errors, folder_made_whole, user_path, write_file
 from clearformer.text import Tokenizer, load_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -57,6 +57,17 @@ def cache_errors() -> Iterator[None]:
         yield
     except DiskError as error:
         raise DiskError(f"{error} with $CLEARFORMER_CACHE") from error
+
+
+@contextmanager
+def made_in_cache(folder: Path, last: str) -> Iterator[Path]:
+    """Yield a folder to fill; it becomes `folder` of the cache, its file `last` last, if the `with` block succeeds.
+
+    Raises:
+        DiskError: it cannot be written; see `cache_errors`.
+    """
+    with cache_errors(), folder_made_whole(folder, last, shared=True) as unfinished:
+        yield unfinished
 
 
 def found(folder: Path, read: Callable[[], Found], otherwise: str) -> Found | None:

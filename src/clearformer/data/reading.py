@@ -328,9 +328,8 @@ def check_characters(what: str, text: str) -> None:
 
 def _check_not_binary(path: Path | str, block: bytes, offset: int) -> None:
     if offset == 0 and block.startswith(UTF16_MARKS):
-        found = (
-            "UTF-32" if block.startswith(codecs.BOM_UTF32_LE) else "UTF-16"
-        )  # whose mark begins the other's
+        # UTF-32's mark begins with that of UTF-16.
+        found = "UTF-32" if block.startswith(codecs.BOM_UTF32_LE) else "UTF-16"
         raise DataError(
             f"{path}: {found} text; clearformer reads UTF-8: convert it with iconv -f {found} -t UTF-8"
         )

@@ -117,6 +117,13 @@ def test_the_smallest_texts_are_read_often_too_in_many_small_steps(n_bytes: int)
         assert run.train.max_steps * batch_tokens(run) == pytest.approx(text.MOST_PASSES * n_bytes, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("passes", "dropout"), [(0.5, 0), (3, 0), (6, 0.03), (12, 0.08), (44, 0.2), (100, 0.29)]
+)
+def test_dropout_grows_with_the_passes(passes: float, dropout: float) -> None:
+    assert text.dropout_for(passes) == dropout
+
+
 def test_many_passes_over_a_small_text_call_for_dropout_and_an_end() -> None:
     large, small = choose(budget(GIGABYTE)).run, choose(budget(SMALL)).run
 

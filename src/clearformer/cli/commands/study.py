@@ -7,7 +7,7 @@ import typer
 
 from clearformer.cli.commands.compare import compare
 from clearformer.cli.importing import importing
-from clearformer.cli.options import AsJson, check_not_empty
+from clearformer.cli.options import AsJson, check_not_empty, named_as_options
 from clearformer.cli.tables import table
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
@@ -115,7 +115,6 @@ def show(
 ) -> None:
     """Show a study: its runs, their time, what would refute it."""
     with importing():
-        from clearformer.cli.options import named_as_options
         from clearformer.cli.views.study import as_text, described
         from clearformer.study.everyday.declared import study_of_name
 
@@ -186,7 +185,6 @@ def report(
     seeds: Seeds = None,
 ) -> None:
     """Write the report: one HTML file, and Markdown with figures."""
-    from clearformer.cli.options import named_as_options
     from clearformer.cli.views.study import outcomes_of
     from clearformer.errors import UserError
     from clearformer.study.report import write_report
@@ -259,7 +257,6 @@ def run_and_tell(
     chosen: "list[Study]", selection: "Selection", jobs: int, slurm: str | None, as_json: bool
 ) -> None:
     """Run studies and print their results; exit with status 1 if a run failed."""
-    from clearformer.cli.options import named_as_options
     from clearformer.cli.views.study import outcome_json, outcome_text
     from clearformer.study.workers.launch import run_by_workers
     from clearformer.study.workers.progress import watch_here

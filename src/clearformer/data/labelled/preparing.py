@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from clearformer.data.cache import (
-    cache_errors,
     cache_folder,
     cached_tokenizer,
     found,
     key_of,
+    made_in_cache,
     tokenizer_entry,
 )
 from clearformer.data.holding_out import n_also_in
@@ -42,7 +42,7 @@ from clearformer.data.shards import (
 )
 from clearformer.data.text.preparing import Progress
 from clearformer.errors import TokenizerError, count
-from clearformer.files import folder_made_whole, is_file
+from clearformer.files import is_file
 from clearformer.text import (
     CharTokenizerSpec,
     Tokenizer,
@@ -258,7 +258,7 @@ class _Preparation:
         """Encode the texts into `folder`."""
         dtype = token_dtype(tokenizer.vocab_size)
         train = [(each.text,) for each in self.source.splits["train"]]
-        with cache_errors(), folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
+        with made_in_cache(folder, MANIFEST) as unfinished:
             splits = {}
             for name, texts in self.source.splits.items():
                 with ShardWriter(unfinished, name, dtype) as writer:

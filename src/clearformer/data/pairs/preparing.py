@@ -17,11 +17,11 @@ import numpy as np
 
 from clearformer.data import holding_out
 from clearformer.data.cache import (
-    cache_errors,
     cache_folder,
     cached_tokenizer,
     found,
     key_of,
+    made_in_cache,
     tokenizer_entry,
 )
 from clearformer.data.holding_out import HeldOutPairs, n_also_in
@@ -43,7 +43,6 @@ from clearformer.data.pairs.sources import open_pairs
 from clearformer.data.shards import MANIFEST, token_dtype, write_manifest
 from clearformer.data.text.preparing import TOKENIZER_CHARS, Progress
 from clearformer.errors import DataError, count
-from clearformer.files import folder_made_whole
 from clearformer.text import (
     CharTokenizerSpec,
     Tokenizer,
@@ -235,7 +234,7 @@ class _Preparation:
         dtype = token_dtype(tokenizer.vocab_size)
         entries: dict[str, dict[str, Any]] = {}
         kept: dict[str, list[Pair]] = {}
-        with cache_errors(), folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
+        with made_in_cache(folder, MANIFEST) as unfinished:
             for name, pairs in self.splits.items():
                 rows = self._encoded(name, tokenizer, dtype)
                 places = self._short_enough(name, rows)

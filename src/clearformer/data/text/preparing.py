@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from clearformer.data.cache import (
-    cache_errors,
     cache_folder,
     cached_tokenizer,
     found,
     key_of,
+    made_in_cache,
     tokenizer_entry,
 )
 from clearformer.data.identity import assumption
@@ -43,7 +43,6 @@ from clearformer.data.text.config import TextData
 from clearformer.data.text.sources import Source, open_source
 from clearformer.data.text.splitting import Piece, split_into_pieces, split_stops
 from clearformer.errors import DataError, TokenizerError, count
-from clearformer.files import folder_made_whole
 from clearformer.text import (
     CharTokenizerSpec,
     Tokenizer,
@@ -198,7 +197,7 @@ class _Preparation:
         dtype = token_dtype(tokenizer.vocab_size)
         pieces = split_into_pieces(self.source.documents(), self.stops)
         splits = {}
-        with cache_errors(), folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
+        with made_in_cache(folder, MANIFEST) as unfinished:
             for name, group in groupby(pieces, key=attrgetter("split")):
                 writer = ShardWriter(unfinished, name, dtype, shard_tokens)
                 first_char = sum(entry["n_chars"] for entry in splits.values())

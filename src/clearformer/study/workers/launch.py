@@ -152,7 +152,7 @@ def prepared(chosen: Sequence[Study], selection: Selection, store: Store) -> lis
     """Return the jobs of studies, and forget earlier failures, so that those jobs are tried again."""
     check_folder(selection.folder)
     jobs = jobs_of(chosen, selection.scale, selection.seeds, selection.device)
-    check_packages(chosen, jobs)
+    check_packages(chosen, selection.seeds)
     with disk_errors(store.folder):
         make_folders(store.folder)
     for job in jobs:
@@ -168,12 +168,12 @@ def outcomes(chosen: Sequence[Study], selection: Selection, store: Store) -> lis
     return found
 
 
-def check_packages(chosen: Sequence[Study], jobs: Sequence[Job]) -> None:
+def check_packages(chosen: Sequence[Study], seeds: int | None) -> None:
     """Raise MissingPackageError if the reports need a package that is not installed: before the runs, not after."""
     if any(study.figures for study in chosen):
         with needs_extra("figures", "a report needs matplotlib"):
             import matplotlib  # noqa: F401
-    if len({job.trial.seed for job in jobs}) > 1:
+    if any(len(study.seeds_of(arm, seeds)) > 1 for study in chosen for arm in study.arms):
         with needs_extra("metrics", "an interval over seeds needs scipy"):
             import scipy.special  # noqa: F401
 
