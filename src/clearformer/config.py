@@ -326,6 +326,17 @@ def sections_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted keys, the reverse of `nested`; a spec counts with all of its settings."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = whole(value) if isinstance(value, Spec) else value
+    return found
+
+
 def _check_key(key: Any) -> None:
     if not isinstance(key, str):
         raise ConfigError(f"a setting's name is text; got {shown(key)}")

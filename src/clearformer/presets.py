@@ -1,11 +1,12 @@
 """Named configurations to begin with. Each sets only what differs from the defaults; any key can be overridden."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from clearformer.auto import auto, auto_for
-from clearformer.config import NONE, explicit, parse_override, read_toml, resolve
+from clearformer.config import NONE, explicit, flat, parse_override, read_toml, resolve, whole
 from clearformer.data import (
     BUILT_IN_BY_KIND,
     LabelledData,
@@ -30,6 +31,8 @@ from clearformer.training.objectives import ClassificationObjective, MaskedObjec
 from clearformer.training.optim.optimizers import Adam, AdamW, Muon
 from clearformer.training.optim.schedules import Constant, Cosine, InverseSqrt, WarmupStableDecay
 from clearformer.training.store.folder import RunFolder
+
+logger = logging.getLogger(__name__)
 
 DEFAULTS = {"text": "quick", "pairs": "translate", "labelled": "classify"}
 TWO_FILES = {"source", "target"}
@@ -397,11 +400,30 @@ def resolve_run(arguments: list[str], config_file: Path | None) -> RunConfig:
 
 def resolve_settings(name: str, given: list[dict[str, Any]]) -> RunConfig:
     """Return a run's configuration from a preset's name and the settings to lay over it; see `resolve_run`."""
-    begin_with = auto(_form_of_data(given)) if name == "auto" else preset(name)
-    layers = [explicit(begin_with), *given]
     if name == "auto":
-        layers[0] = explicit(auto_for(resolve(RunConfig, *_one_source(layers))))
-    return _resolve_with_pretrained(begin_with, layers)
+        return _resolve_auto(given)
+    begin_with = preset(name)
+    return _resolve_with_pretrained(begin_with, [explicit(begin_with), *given])
+
+
+def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
+    """Return what `auto` chooses for the data and time of some settings, with these laid over its choices."""
+    begin_with = auto(_form_of_data(given))
+    chosen = auto_for(resolve(RunConfig, *_one_source([explicit(begin_with), *given])))
+    run = _resolve_with_pretrained(begin_with, [explicit(chosen), *given])
+    if replaced := _replaced(chosen, run):
+        logger.info("auto: replaced by your settings: %s", ", ".join(replaced))
+    return run
+
+
+def _replaced(chosen: RunConfig, run: RunConfig) -> list[str]:
+    """Return the settings of a run that are in the place of chosen ones, as `key=value`."""
+    before, after = flat(whole(chosen)), flat(whole(run))
+    return [
+        f"{key}={str(value).lower() if isinstance(value := after[key], bool) else value}"
+        for key in flat(explicit(chosen))
+        if key in after and after[key] != before[key]
+    ]
 
 
 def resolve_changes(begin_with: RunConfig, given: list[dict[str, Any]]) -> RunConfig:

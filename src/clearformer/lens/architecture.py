@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from clearformer.config import flat
 from clearformer.cost import analytic_flops, if_known
 from clearformer.errors import count
 from clearformer.lens.inputs import Subject, model_of
@@ -170,19 +171,13 @@ def size_of(part: nn.Module | nn.Parameter) -> int:
     return sum(each.numel() for each in ([part] if isinstance(part, nn.Parameter) else part.parameters()))
 
 
-def _settings(config: ModelConfig, prefix: str = "") -> dict[str, str]:
+def _settings(config: ModelConfig) -> dict[str, str]:
     """Return the settings by key, such as `attention.n_heads`, with their values as strings."""
-
-    def flat(values: dict[str, Any], prefix: str) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for key, value in values.items():
-            if isinstance(value, dict):
-                found |= flat(value, f"{prefix}{key}.")
-            elif value is not None:
-                found[prefix + key] = str(value).lower() if isinstance(value, bool) else str(value)
-        return found
-
-    return flat(config.model_dump(), prefix)
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in flat(config.model_dump()).items()
+        if value is not None
+    }
 
 
 def _shares(config: ModelConfig) -> dict[str, float]:

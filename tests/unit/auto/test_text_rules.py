@@ -251,6 +251,7 @@ def test_settings_lie_over_what_was_chosen(tmp_path: Path, caplog: pytest.LogCap
 
     with caplog.at_level(logging.INFO):
         chosen = resolve_run(arguments, None)
+        assert "replaced" not in caplog.text
         changed = resolve_run([*arguments, "model.n_layers=7", "train.lr=0.5"], None)
 
     assert chosen.train.max_wall_seconds == 20  # of the whole command
@@ -259,3 +260,13 @@ def test_settings_lie_over_what_was_chosen(tmp_path: Path, caplog: pytest.LogCap
     assert (changed.model.n_layers, changed.train.lr) == (7, 0.5)
     assert "auto: 20 s of wall-clock time, 14 s of it for steps, at 0.4 of" in caplog.text
     assert "MB of text; about" in caplog.text
+    assert "auto: replaced by your settings: model.n_layers=7, train.lr=0.5" in caplog.text
+
+
+def test_only_what_auto_had_chosen_is_called_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    arguments = ["auto", "data.name=pydoc", "train.max_wall_seconds=20", "seed=3", "train.log_every=7"]
+    with caplog.at_level(logging.INFO):
+        run = resolve_run([*arguments, "model.attention=linear", "model.tie_embeddings=true"], None)
+    assert run.model.attention.kind == "linear"
+    told = "auto: replaced by your settings: model.tie_embeddings=true, model.attention.kind=linear"
+    assert told in caplog.text.splitlines()[-1]

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from clearformer.config import NONE, Spec, whole
+from clearformer.config import NONE, flat, whole
 from clearformer.cost import measured_parameters
 from clearformer.errors import RunError, UserError
 from clearformer.model.build import build_on_meta
@@ -148,17 +148,6 @@ def without_seed(config: RunConfig) -> str:
         settings = deciding(config.replace(train=config.train.replace(pretrained=None)), settings)
     paths = {key: value for key, value in whole(config.data).items() if key in ("path", "source", "target")}
     return digest({**settings, "seed": None, "paths": paths})
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested settings to dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[prefix + key] = whole(value) if isinstance(value, Spec) else value
-    return found
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
