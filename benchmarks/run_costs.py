@@ -290,10 +290,10 @@ def rounded(value: float) -> float:
 def versions() -> dict[str, Any]:
     import torch
 
-    from clearformer.bench.machine import processor
+    from clearformer.device import processor_name
 
     return {
-        "processor": processor(),
+        "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "python": sys.version.split()[0],

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import logging
 import os
+import platform
 import re
 import shutil
 import statistics
@@ -212,6 +213,17 @@ def _autocast(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
         # torch keeps the weights that it has cast until the outermost block ends. In a caller's own block, later
         # computations would take them again although the weights have changed.
         torch.clear_autocast_cache()
+
+
+def processor_name() -> str:
+    """Return the processor's model, as the system names it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
 
 
 def synchronize(device: torch.device) -> None:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import torch
 
-from clearformer.cost.rates import measured_rate
+from clearformer.auto.rate import usual_rate
+from clearformer.auto.vocabulary import LEAST_FOR_WORDS, bits_saved
 from clearformer.data import Data, LabelledData, PairsData, TextData, open_pairs
 from clearformer.data.labelled.sources import open_labelled
 from clearformer.data.text.sources import FileSource, open_source
@@ -20,7 +21,6 @@ from clearformer.training.planning.run_plan import vocabulary_of
 
 SECONDS = 300.0  # if no time is given, or only a number of steps
 SECONDS_BESIDE_STEPS = 6.0  # of a command, for its start, measuring, the last evaluation and a sample
-FAST = 0.1  # the quantile of the measured products' times that the rate is taken from
 GZIP_RATIO = 3  # a text's size over that of its .gz
 MOST_BYTES_PER_TOKEN = 4.0
 CHARACTERS_PER_SECOND, WORDS_PER_SECOND = 60e6, 5e6  # bytes of text that are tokenised per second
@@ -41,6 +41,7 @@ class Budget:
         tokenizer: The requested tokeniser; None: the rules choose one.
         n_texts: The number of training pairs or labelled texts; 1 for a running text.
         longest: Bytes of the longest text, or longest side of a pair, in all splits; 0 for a running text.
+        bits_saved: The bits per character that 1,024 BPE tokens save over 512 (`auto.vocabulary`); None: not measured.
     """
 
     n_bytes: int
@@ -51,6 +52,7 @@ class Budget:
     tokenizer: TokenizerConfig | None = None
     n_texts: int = 1
     longest: int = 0
+    bits_saved: float | None = None
 
     @property
     def is_compiled(self) -> bool:
@@ -69,10 +71,6 @@ class Recommendation:
 def measure(wanted: RunConfig, tokenizer: TokenizerConfig) -> Budget:
     """Measure the size of the data, and the machine's rate and memory; this takes about a second.
 
-    The rate is that of the machine's fast moments. If other work slows it down for a while, a model that is too large
-    for the slow time loses less than one that is too small for the time after it (1.498 against 1.525 nats after 60 s,
-    one run each). A slow time that outlasts the measurement is taken for the machine's normal rate.
-
     Args:
         wanted: The data, time and device.
         tokenizer: The default tokeniser; any other one in `wanted` counts as requested.
@@ -83,16 +81,25 @@ def measure(wanted: RunConfig, tokenizer: TokenizerConfig) -> Budget:
     size = size_of(wanted.data)
     device = resolve_device(wanted.train.device)
     dtype = resolve_dtype(wanted.train.dtype, device)
+    requested = None if wanted.tokenizer == tokenizer else wanted.tokenizer
     return Budget(
         n_bytes=size.n_bytes,
         seconds=min(wanted.train.max_wall_seconds or SECONDS, wanted.train.max_seconds or math.inf),
-        rate=measured_rate(dtype, device, quantile=FAST).flops_per_second,
+        rate=usual_rate(dtype, device),
         memory=memory_of(device) / 2,
         compile=None if wanted.train.compile == "auto" else wanted.train.compile,
-        tokenizer=None if wanted.tokenizer == tokenizer else wanted.tokenizer,
+        tokenizer=requested,
         n_texts=size.n_texts,
         longest=size.longest,
+        bits_saved=None if requested else saving_of(wanted.data, size.n_bytes),
     )
+
+
+def saving_of(data: Data, n_bytes: int) -> float | None:
+    """Measure `bits_saved` of a running text; None for a small one, and for other data."""
+    if not isinstance(data, TextData) or n_bytes < LEAST_FOR_WORDS:
+        return None
+    return bits_saved(open_source(data))
 
 
 class Size(NamedTuple):

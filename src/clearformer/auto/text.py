@@ -20,6 +20,7 @@ from clearformer.auto.budget import (
     seconds_to_prepare,
     words_for,
 )
+from clearformer.auto.vocabulary import FEW, LEAST_FOR_WORDS, MANY
 from clearformer.data import TextData
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig
@@ -45,7 +46,8 @@ REFERENCE_LR = 0.02
 ADAM_SHARE = 1 / 8  # of the matrices' learning rate, for all other parameters
 LEAST_LR, MOST_LR = 0.008, 0.04
 
-LEAST_FOR_WORDS, LITTLE_TEXT = 80_000, 300_000  # bytes of text
+LITTLE_TEXT = 300_000  # bytes; less of it has few tokens, where more were not tried
+LEAST_SAVED = 0.015  # bits per character; more tokens that save less make the run's loss higher
 PREPARING_SHARE = 0.4  # of the seconds, the most that preparing the text may take
 HEAD = 64
 MOST_HEADS = 64
@@ -112,12 +114,13 @@ def choose(budget: Budget) -> Recommendation:
 
 
 def choose_tokenizer(budget: Budget) -> TokenizerConfig:
-    """Choose a BPE with more tokens if there is text and time to learn them.
+    """Choose a BPE with more tokens if they save bits, and still more if there is text and time to learn them.
 
     Choose characters if the text is small, or if there is no time to tokenise all of it by BPE.
     """
     n_bytes, flops = budget.n_bytes, budget.seconds * budget.rate * UTILISATION
-    size = 512 if n_bytes < LITTLE_TEXT else 1024
+    saved = budget.bits_saved
+    size = FEW if (n_bytes < LITTLE_TEXT if saved is None else saved < LEAST_SAVED) else MANY
     if n_bytes >= 20e6 and flops >= 1e15:
         size = 4096 if n_bytes < 200e6 else 16_384
     words = BPETokenizerSpec(vocab_size=size)
@@ -209,7 +212,7 @@ def reasons_of(
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
         f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: {limit}",
-        f"tokens: {words_for(run.tokenizer)}, {budget.n_bytes / 1e6:.3g} MB of text; about "
+        f"tokens: {words_for(run.tokenizer)}{of_trigrams(budget)}, {budget.n_bytes / 1e6:.3g} MB of text; about "
         f"{read / train.batch_size / model.max_seq_len:,.0f} steps of {train.batch_size} x {model.max_seq_len} tokens",
         f"learning rate of matrices {train.lr:g}: higher for shorter runs",
         f"about {passes:.1f} passes over the text: dropout {model.dropout:g}",
@@ -217,3 +220,12 @@ def reasons_of(
     if isinstance(run.data, TextData) and run.data.val_fraction < HELD_OUT:
         reasons.append(f"held out: {run.data.val_fraction:g} of the text, quick to evaluate")
     return reasons + reason_to_end(run, passes, MOST_PASSES)
+
+
+def of_trigrams(budget: Budget) -> str:
+    """State what was measured of the number of tokens, in brackets; nothing if it was not."""
+    if budget.bits_saved is None:
+        return ""
+    more_or_fewer = "fewer" if budget.bits_saved >= 0 else "more"
+    difference = f"{abs(budget.bits_saved):.2f} {more_or_fewer} bits per character"
+    return f" ({MANY:,} take {difference} than {FEW}, by trigrams)"

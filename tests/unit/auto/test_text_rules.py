@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from clearformer.auto import Budget, text
+from clearformer.auto import Budget, measure, text
 from clearformer.auto.budget import SECONDS_BESIDE_STEPS, bytes_per_token, seconds_of_steps, text_bytes
 from clearformer.auto.text import choose
 from clearformer.data import TextData
 from clearformer.errors import DataError
 from clearformer.presets import resolve_run
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
-from clearformer.training.config import RunConfig
+from clearformer.training.config import RunConfig, TokenizerConfig
 
 CORES, GPU = 7.8e11, 7e14
 SHAKESPEARE, GIGABYTE, SMALL = 1_115_394, 10**9, 50_000
@@ -270,3 +270,35 @@ def test_only_what_auto_had_chosen_is_called_replaced(caplog: pytest.LogCaptureF
     assert run.model.attention.kind == "linear"
     told = "auto: replaced by your settings: model.tie_embeddings=true, model.attention.kind=linear"
     assert told in caplog.text.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "saved", "size"),
+    [
+        (SHAKESPEARE, None, 1024),
+        (SHAKESPEARE, 0.03, 1024),
+        (SHAKESPEARE, -0.04, 512),
+        (200_000, None, 512),
+        (200_000, 0.08, 1024),
+        (200_000, 0.0, 512),
+    ],
+)
+def test_more_tokens_are_taken_where_they_save_bits(n_bytes: int, saved: float | None, size: int) -> None:
+    chosen = choose(replace(budget(n_bytes, 60), bits_saved=saved))
+
+    assert isinstance(chosen.run.tokenizer, BPETokenizerSpec)
+    assert chosen.run.tokenizer.vocab_size == size
+    [reason] = [each for each in chosen.reasons if each.startswith("tokens: ")]
+    assert ("bits per character than 512, by trigrams" in reason) == (saved is not None)
+
+
+def test_what_more_tokens_save_is_measured_where_none_are_requested(tmp_path: Path) -> None:
+    (tmp_path / "small.txt").write_text("to be or not to be\n" * 3000)
+    default, pydoc = CharTokenizerSpec(), TextData(name="pydoc")
+
+    def saved(data: TextData, tokenizer: TokenizerConfig = default) -> float | None:
+        return measure(RunConfig(data=data, tokenizer=tokenizer), default).bits_saved
+
+    assert saved(pydoc) is not None
+    assert saved(TextData(path=str(tmp_path / "small.txt"))) is None
+    assert saved(pydoc, BPETokenizerSpec(vocab_size=700)) is None

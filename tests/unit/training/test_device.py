@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from clearformer.device import (
     gain_of_products,
     keep_freed_memory,
     memory_errors,
+    processor_name,
     resolve_compile,
     resolve_device,
     resolve_dtype,
@@ -451,3 +453,27 @@ def test_kernels_draw_from_the_seed() -> None:
     seed_kernels(torch.device("cpu"), 5)
 
     assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "processor", "name"),
+    [
+        ("processor : 0\nmodel name\t: Fast CPU: 3 GHz\n", "x86", "Fast CPU: 3 GHz"),
+        ("processor : 0\n", "x86", "x86"),
+        ("", "", "arm64"),
+        (None, "", "arm64"),
+    ],
+)
+def test_the_processor_is_named_as_the_system_can(
+    monkeypatch: pytest.MonkeyPatch, cpuinfo: str | None, processor: str, name: str
+) -> None:
+    def read(*_: object) -> str:
+        if cpuinfo is None:
+            raise FileNotFoundError
+        return cpuinfo
+
+    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr("platform.processor", lambda: processor)
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+
+    assert processor_name() == name

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Shaped
 
 from clearformer.config import Spec, read_toml, resolve, to_toml
+from clearformer.device import processor_name
 from clearformer.errors import ConfigError, DataError, RunError
 from clearformer.files import UNFINISHED, disk_errors, make_folders, parse_json, sync, write_file
 from clearformer.text import Tokenizer, load_tokenizer
@@ -354,14 +355,3 @@ def version_of(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def processor_name() -> str:
-    """Return the processor's model, as the system names it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -9,7 +9,7 @@ import pytest
 from clearformer.errors import ConfigError, DataError, DiskError, RunError
 from clearformer.text import CharTokenizerSpec, Tokenizer
 from clearformer.training.config import RunConfig
-from clearformer.training.store.folder import Metrics, RunFolder, processor_name, read_metrics
+from clearformer.training.store.folder import Metrics, RunFolder, read_metrics
 
 SHA256 = "0" * 64
 
@@ -258,27 +258,3 @@ def test_a_folder_deleted_since_is_named_and_not_what_it_lacks(folder: RunFolder
     shutil.rmtree(folder.path)
     with pytest.raises(RunError, match=r"is not a run folder: it has no config\.toml$"):
         folder.check_same_data(SHA256)
-
-
-@pytest.mark.parametrize(
-    ("cpuinfo", "processor", "name"),
-    [
-        ("processor : 0\nmodel name\t: Fast CPU: 3 GHz\n", "x86", "Fast CPU: 3 GHz"),
-        ("processor : 0\n", "x86", "x86"),
-        ("", "", "arm64"),
-        (None, "", "arm64"),
-    ],
-)
-def test_the_processor_is_named_as_the_system_can(
-    monkeypatch: pytest.MonkeyPatch, cpuinfo: str | None, processor: str, name: str
-) -> None:
-    def read(*_: object) -> str:
-        if cpuinfo is None:
-            raise FileNotFoundError
-        return cpuinfo
-
-    monkeypatch.setattr(Path, "read_text", read)
-    monkeypatch.setattr("platform.processor", lambda: processor)
-    monkeypatch.setattr("platform.machine", lambda: "arm64")
-
-    assert processor_name() == name
