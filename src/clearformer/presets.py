@@ -1,12 +1,12 @@
 """Named configurations to begin with. Each sets only what differs from the defaults; any key can be overridden."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from clearformer.auto import auto, auto_for
-from clearformer.config import NONE, explicit, flat, parse_override, read_toml, resolve, whole
+from clearformer.config import NONE, Spec, explicit, flat, parse_override, read_toml, resolve, whole
 from clearformer.data import (
     BUILT_IN_BY_KIND,
     LabelledData,
@@ -421,9 +421,19 @@ def _replaced(chosen: RunConfig, run: RunConfig) -> list[str]:
     before, after = flat(whole(chosen)), flat(whole(run))
     return [
         f"{key}={str(value).lower() if isinstance(value := after[key], bool) else value}"
-        for key in flat(explicit(chosen))
+        for key in _decided(chosen)
         if key in after and after[key] != before[key]
     ]
+
+
+def _decided(spec: Spec, prefix: str = "") -> Iterator[str]:
+    """Yield the keys of the settings that were given to a spec, even if they equal the defaults."""
+    for name in type(spec).model_fields:
+        value = getattr(spec, name)
+        if isinstance(value, Spec):
+            yield from _decided(value, f"{prefix}{name}.")
+        elif name == "kind" or name in spec.model_fields_set:
+            yield prefix + name
 
 
 def resolve_changes(begin_with: RunConfig, given: list[dict[str, Any]]) -> RunConfig:

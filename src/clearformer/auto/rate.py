@@ -17,7 +17,7 @@ from clearformer.cores import free_cores
 from clearformer.cost.rates import measured_rate
 from clearformer.data.cache import cache_folder
 from clearformer.device import processor_name
-from clearformer.errors import DiskError
+from clearformer.errors import DiskError, count
 from clearformer.files import parse_json, write_file
 
 KEPT = 5  # rates; a machine that stays slow is taken for slow after three of them
@@ -54,7 +54,7 @@ def key_of_machine(dtype: str, device: torch.device) -> str:
     """Name what a rate depends on."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, {dtype}"
-    return f"{processor_name()}, {free_cores().number()} cores, torch {torch.__version__}, {dtype}"
+    return f"{processor_name()}, {count(free_cores().number(), 'core')}, torch {torch.__version__}, {dtype}"
 
 
 def read_rates(file: Path) -> dict[str, list[float]]:

@@ -266,9 +266,9 @@ def test_settings_lie_over_what_was_chosen(tmp_path: Path, caplog: pytest.LogCap
 def test_only_what_auto_had_chosen_is_called_replaced(caplog: pytest.LogCaptureFixture) -> None:
     arguments = ["auto", "data.name=pydoc", "train.max_wall_seconds=20", "seed=3", "train.log_every=7"]
     with caplog.at_level(logging.INFO):
-        run = resolve_run([*arguments, "model.attention=linear", "model.tie_embeddings=true"], None)
+        run = resolve_run([*arguments, "model.attention=linear", "model.dropout=0.1"], None)
     assert run.model.attention.kind == "linear"
-    told = "auto: replaced by your settings: model.tie_embeddings=true, model.attention.kind=linear"
+    told = "auto: replaced by your settings: model.dropout=0.1, model.attention.kind=linear"
     assert told in caplog.text.splitlines()[-1]
 
 
