@@ -14,17 +14,21 @@ from clearformer.text.kinds.bpe import N_BYTES, BPETokenizer
 FEW, MANY = 512, 1024
 LEAST_FOR_WORDS = 80_000  # bytes of text; of less, characters are learnt better
 SAMPLE = 300_000  # characters of the text; with fewer, some texts are judged wrongly (docs/log.md)
+LEAST_SAMPLE = 10_000
 LEARNED = 0.9  # of the sample; the trigrams of the rest are predicted
 
 Ids = Int64[np.ndarray, " N"]
 
 
-def bits_saved(source: Source) -> float:
+def bits_saved(source: Source) -> float | None:
     """Return the bits per character that `MANY` tokens save over `FEW`; negative if they cost some.
 
-    The merges and both trigram models are learned from the same part of the text's beginning.
+    The merges and both trigram models are learned from the same part of the text's beginning. Return None if there is
+    too little of it: files of JSON lines may hold little text in many bytes.
     """
     sample = beginning_of(source, SAMPLE)
+    if len(sample) < LEAST_SAMPLE:
+        return None
     cut = int(LEARNED * len(sample))
     learned, told = sample[:cut], sample[cut:]
     many = BPETokenizerSpec(vocab_size=MANY).train([learned])

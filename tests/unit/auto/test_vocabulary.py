@@ -1,5 +1,6 @@
 """The bits that more BPE tokens save, by a trigram model."""
 
+import json
 import math
 from pathlib import Path
 
@@ -54,8 +55,16 @@ def test_more_tokens_pay_for_english_and_not_for_numbers(tmp_path: Path) -> None
         for data in (TextData(name="pydoc"), TextData(path=str(tmp_path / "numbers.txt")))
     )
 
+    assert english is not None
     assert english > 0.02
+    assert numbers is not None
     assert numbers < 0
+
+
+def test_little_text_in_a_large_file_tells_nothing(tmp_path: Path) -> None:
+    line = json.dumps({"text": "a", "from": "x" * 1000})
+    (tmp_path / "sparse.jsonl").write_text(f"{line}\n" * 200)
+    assert bits_saved(open_source(TextData(path=str(tmp_path / "sparse.jsonl")))) is None
 
 
 def test_only_the_beginning_is_read(tmp_path: Path) -> None:
