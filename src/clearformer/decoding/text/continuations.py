@@ -6,8 +6,7 @@ from typing import Literal
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
 from clearformer.decoding.text.inputs import Text
-from clearformer.decoding.text.samples import Prompt, Run, prompt_of, require_decoder
-from clearformer.decoding.text.writer import known_tokens
+from clearformer.decoding.text.samples import Prompt, Run, continued, prompt_of, require_decoder
 from clearformer.errors import UserError
 from clearformer.model import Transformer
 from clearformer.results import Result
@@ -20,7 +19,7 @@ class Continuation(Result):
 
     Attributes:
         prompt: The prompt that it continues.
-        text: The new text, without <eos>.
+        text: The new text, which follows the prompt's directly, without <eos>.
         tokens: Every new id, <eos> included.
         logprob: The log-probability of all of them, in nats.
         score: The score by which continuations are ranked; see `BeamSearch`.
@@ -103,7 +102,7 @@ def search_texts(
 def _continuation(tokenizer: Tokenizer, prompt: Prompt, hypothesis: Hypothesis) -> Continuation:
     return Continuation(
         prompt.text,
-        tokenizer.decode(known_tokens(tokenizer, hypothesis.tokens)),
+        continued(tokenizer, prompt, hypothesis.tokens),
         hypothesis.tokens,
         hypothesis.logprob,
         hypothesis.score,
