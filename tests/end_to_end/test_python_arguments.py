@@ -90,6 +90,12 @@ def test_no_texts_at_once() -> None:
         opened("pets").classify("a cat", batch_size=0)
 
 
+@pytest.mark.parametrize("value", ["truncat", "", True])
+def test_no_way_with_long_texts(value: Any) -> None:
+    with pytest.raises(UserError, match=r"^too_long: refuse or truncate; got "):
+        opened("pets").classify("a cat " * 20, too_long=value)
+
+
 # --- options of other runs --------------------------------------------------------------------------------
 
 
@@ -147,6 +153,10 @@ def test_a_model_of_nan_has_no_scores(name: str) -> None:
         run.model.embed.weight.fill_(math.nan)
     with pytest.raises(NonFiniteError, match="not finite"):
         run.evaluate()
+    uses = {"text": run.generate, "pairs": run.translate, "pets": run.classify}
+    if name in uses:
+        with pytest.raises(NonFiniteError, match="not finite"):
+            uses[name]("a")
 
 
 def test_a_classifier_needs_what_fills_its_batches_up() -> None:

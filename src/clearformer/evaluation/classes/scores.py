@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import numpy as np
 import torch
@@ -13,9 +13,10 @@ from clearformer.data.labelled.batches import TooLong, in_length_order, padded, 
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
 from clearformer.decoding import Texts, evaluating
 from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.loop import NOT_FINITE
 from clearformer.decoding.text.inputs import ids_of, texts_of, with_specials
 from clearformer.device import autocast
-from clearformer.errors import DataError, TokenizerError, UserError
+from clearformer.errors import DataError, NonFiniteError, TokenizerError, UserError, shown
 from clearformer.evaluation.classes.baseline import Baseline, tfidf_baseline
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
 from clearformer.model import Encoder, Transformer
@@ -158,9 +159,11 @@ def classify(
         place: Returns the name of the n-th text (counted from 1) for messages, such as a file and a line.
 
     Raises:
-        UserError: the run's model has no classes, or its tokeniser no <pad>; or `batch_size` is less than 1.
+        UserError: the run's model has no classes, or its tokeniser no <pad>; or `too_long` is neither, or `batch_size`
+            less than 1.
         DataError: a text is too long and may not be cut.
         TokenizerError: a text holds a character that the tokeniser lacks.
+        NonFiniteError: the model's scores are not finite.
     """
     check_run(run, "config")
     check_whole("batch_size", batch_size)
@@ -170,10 +173,14 @@ def classify(
     pad_id = pad_of(run.tokenizer)
     if too_long is None:
         too_long = run.config.data.too_long
+    elif too_long not in (known := get_args(TooLong)):
+        raise UserError(f"too_long: {' or '.join(known)}; got {shown(too_long)}")
     rows = encode_texts(run.tokenizer, texts_of(texts), place)
     if too_long == "refuse":
         check_length(rows, model.config.max_seq_len, place)
     logprobs = class_logprobs(model, batches(rows, pad_id, model, batch_size), len(rows), dtype)
+    if not np.isfinite(logprobs).all():
+        raise NonFiniteError(NOT_FINITE)
     return [
         prediction(labels, row) if len(tokens) else EMPTY for tokens, row in zip(rows, logprobs, strict=True)
     ]
