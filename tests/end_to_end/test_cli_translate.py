@@ -259,6 +259,21 @@ def test_a_file_that_is_not_there_is_named(fails: Fails, tmp_path: Path) -> None
     assert str(tmp_path / "none.txt") in fails("translate", "pairs", tmp_path / "none.txt")
 
 
+def test_a_name_that_is_empty_is_said_to_be(fails: Fails, file: Path) -> None:
+    assert "FILE: the name is empty (is a shell variable unset?)" in fails("translate", "pairs", "")
+    assert "--reference: the name is empty" in fails("translate", "pairs", file, "--reference", "")
+
+
+def test_standard_input_is_read_once(fails: Fails, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
+    assert "--reference: the sentences are read from standard input" in fails(
+        "translate", "pairs", "--reference", "-"
+    )
+    assert f"--reference: standard input has 2 lines and {file} has 5 lines" in fails(
+        "translate", "pairs", file, "--reference", "-"
+    )
+
+
 def test_each_family_is_sent_to_its_own_command(fails: Fails, file: Path) -> None:
     assert "only an encoder-decoder translates" in fails("translate", "text", file)
     assert "use clearformer translate" in fails("generate", "pairs", "--prompt", "abc")
