@@ -135,12 +135,21 @@ def test_what_evaluate_cannot_read_is_refused(options: dict[str, Any], line: str
         opened("text").evaluate(**options)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat", torch.int64, torch.float64])
+def test_no_type_of_products(dtype: Any) -> None:
+    for call in (opened("pairs").translate, opened("pets").classify):
+        with pytest.raises(UserError, match=r"^dtype: float32 or bfloat16 or float16; got "):
+            call("a", dtype=dtype)
+
+
 def test_a_type_by_its_name_is_the_type() -> None:
     run = opened("text")
     rough = run.evaluate(dtype="bfloat16")
     assert rough.to_dict() == run.evaluate(dtype=torch.bfloat16).to_dict()
     assert rough.loss != run.evaluate(dtype="float32").loss
     assert run.evaluate(split="val").to_dict() == run.evaluate().to_dict()
+    for call in (opened("pairs").translate, opened("pets").classify):
+        assert call("a", dtype="bfloat16") == call("a", dtype=torch.bfloat16) != call("a")
 
 
 # --- models that cannot ----------------------------------------------------------------------------------
