@@ -222,6 +222,14 @@ def test_a_line_that_is_no_utf8_is_named(
     assert "standard input, line 3: not UTF-8 (byte 0xff" in fails("translate", "pairs")
 
 
+@pytest.mark.parametrize("arguments", [("translate", "pairs"), ("generate", "text", "--prompt", "-")])
+def test_standard_input_that_is_compressed_is_said_to_be(
+    fails: Fails, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(b"abc\n"))))
+    assert "standard input: compressed by gzip: unpack it first" in fails(*arguments)
+
+
 def test_a_line_longer_than_the_positions_is_named(fails: Fails, tmp_path: Path) -> None:
     long = tmp_path / "long.txt"
     long.write_text("abc\n" + "a" * M + "\n")
