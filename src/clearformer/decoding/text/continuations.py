@@ -25,7 +25,7 @@ class Continuation(Result):
         score: The score by which continuations are ranked; see `BeamSearch`.
         finish_reason: Why it ends: `length` (enough tokens) or `eos`.
         n_prompt_tokens: The number of the prompt's tokens, <bos> included.
-        n_prompt_tokens_read: How many of them, counted from the end, fit into the model's context.
+        n_prompt_tokens_read: How many of them, counted from the end, the model reads for the first new token.
     """
 
     prompt: str
@@ -73,6 +73,7 @@ def search(
         TokenizerError: the prompt has a character or an id that the tokeniser lacks.
         UserError: the run's model is no decoder, the prompt is empty and the tokeniser has neither <bos> nor a
             newline, or `num` or `max_new_tokens` is invalid.
+        NonFiniteError: the model's scores are not finite.
     """
     check_run(run)
     settings = search_settings(beams, length_penalty, length_penalty_kind, early_stopping)

@@ -74,7 +74,7 @@ class Sample(Result):
         logprobs: The log-probability in nats of each of `tokens` by the model, before temperature and filters.
         finish_reason: Why it ends: `length` (enough tokens), `eos`, or `stop` (a stop string).
         n_prompt_tokens: The number of the prompt's tokens, <bos> included.
-        n_prompt_tokens_read: How many of them, counted from the end, fit into the model's context.
+        n_prompt_tokens_read: How many of them, counted from the end, the model reads for the first new token.
     """
 
     prompt: str
@@ -213,6 +213,7 @@ def generate(
         TokenizerError: a prompt has a character or an id that the tokeniser lacks.
         UserError: the run's model is no decoder, a prompt is empty and the tokeniser has neither <bos> nor a newline,
             or `num`, `seed`, `stop`, `max_new_tokens` or `lookup` is invalid.
+        NonFiniteError: the model's scores are not finite.
     """
     check_run(run)
     return sample_texts(

@@ -81,6 +81,7 @@ def translate(
         TokenizerError: a sentence has a character or an id that the tokeniser lacks.
         UserError: the run's model or tokeniser cannot translate, a sentence is longer than `max_seq_len`, or `n_best`,
             `max_new_tokens`, `batch_tokens` or `dtype` is invalid.
+        NonFiniteError: the model's scores are not finite.
     """
     check_run(run)
     return translate_texts(
