@@ -15,10 +15,12 @@ def begins_text(tokenizer: Tokenizer, text: str, tokens: Sequence[int]) -> bool:
     """Whether what follows a text and its tokens is written as the beginning of a text, without its first space.
 
     Some tokenisers begin every word with a space, the first of a text too, where it is dropped. The first word after a
-    prompt keeps it, unless no token of the prompt has text, or the prompt ends with white space that no token holds.
+    prompt keeps it, unless the prompt is empty, or ends with white space that no token holds.
     """
+    if not text[-1:].isspace():
+        return not text
     read = tokenizer.decode(known_tokens(tokenizer, tokens)) if tokenizer.opens_with_space else ""
-    return not read or (text[-1:].isspace() and not read[-1].isspace())
+    return not read[-1:].isspace()
 
 
 class Writer:

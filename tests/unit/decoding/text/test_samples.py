@@ -160,6 +160,7 @@ def test_eos_ends_a_text_and_is_no_part_of_it() -> None:
     [
         ("the cat", " sat on"),
         ("", "sat on"),
+        ("日", " sat on"),  # which is [UNK]
         ("the cat\n", "sat on"),  # there is white space already, which no token holds
     ],
 )
