@@ -325,8 +325,8 @@ def test_a_run_that_cannot_be_read_hides_no_other(
 
 def test_context_and_stride_out_of_range(fails: Fails, trained: Trained) -> None:
     trained("a")
-    assert "context" in fails("eval", "a", "--context", "9")
-    assert "stride" in fails("eval", "a", "--context", "4", "--stride", "5")
+    assert "clearformer: --context: from 1 to 8" in fails("eval", "a", "--context", "9")
+    assert "clearformer: --stride: from 1 to" in fails("eval", "a", "--context", "4", "--stride", "5")
     assert "--split" in fails("eval", "a", "--split", "test")
 
 

@@ -121,6 +121,10 @@ def test_a_line_that_is_no_utf8(refuses: Says, tmp_path: Path) -> None:
     assert f"{path}, line 2: not UTF-8" in refuses("classify", "pets", str(path))
 
 
+def test_a_name_that_is_empty(refuses: Says) -> None:
+    assert "FILE: the name is empty (is a shell variable unset?)" in refuses("classify", "pets", "")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [("classify", "pets"), ("generate", "text", "--prompt", "-"), ("tokenizer", "show", "-")],

@@ -117,6 +117,7 @@ def test_what_does_not_go_together(refuses: Says, four_runs: Path) -> None:
     assert "takes one file; got 2" in refuses("eval", "text", "--data", text, "--data", text)
     assert "got 3" in refuses("eval", "pairs", *["--data", text] * 3)
     assert "--dtype" in refuses("eval", "text", "--dtype", "int8")
+    assert "clearformer: --beams takes a number of at most" in refuses("eval", "pairs", "--beams", "1000000")
     assert "absent.txt" in refuses("eval", "text", "--data", "absent.txt")
     line = refuses("eval", "text", "--average", "3")
     assert "--average: " in line

@@ -222,6 +222,14 @@ def test_a_line_that_is_no_utf8_is_named(
     assert "standard input, line 3: not UTF-8 (byte 0xff" in fails("translate", "pairs")
 
 
+@pytest.mark.parametrize("arguments", [("translate", "pairs"), ("generate", "text", "--prompt", "-")])
+def test_standard_input_that_is_compressed_is_said_to_be(
+    fails: Fails, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(b"abc\n"))))
+    assert "standard input: compressed by gzip: unpack it first" in fails(*arguments)
+
+
 def test_a_line_longer_than_the_positions_is_named(fails: Fails, tmp_path: Path) -> None:
     long = tmp_path / "long.txt"
     long.write_text("abc\n" + "a" * M + "\n")
@@ -257,6 +265,21 @@ def test_options_out_of_range_are_named(fails: Fails, file: Path, arguments: lis
 
 def test_a_file_that_is_not_there_is_named(fails: Fails, tmp_path: Path) -> None:
     assert str(tmp_path / "none.txt") in fails("translate", "pairs", tmp_path / "none.txt")
+
+
+def test_a_name_that_is_empty_is_said_to_be(fails: Fails, file: Path) -> None:
+    assert "FILE: the name is empty (is a shell variable unset?)" in fails("translate", "pairs", "")
+    assert "--reference: the name is empty" in fails("translate", "pairs", file, "--reference", "")
+
+
+def test_standard_input_is_read_once(fails: Fails, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
+    assert "--reference: the sentences are read from standard input" in fails(
+        "translate", "pairs", "--reference", "-"
+    )
+    assert f"--reference: standard input has 2 lines and {file} has 5 lines" in fails(
+        "translate", "pairs", file, "--reference", "-"
+    )
 
 
 def test_each_family_is_sent_to_its_own_command(fails: Fails, file: Path) -> None:

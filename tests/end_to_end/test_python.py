@@ -310,6 +310,11 @@ def test_tokens_arrays_and_strings_are_texts() -> None:
         assert run.generate(given, max_new_tokens=3) == expected
     assert expected[0].prompt == "To be"
     assert len(run.generate(np.stack([ids, ids]), max_new_tokens=2)) == 2
+    of_nothing = run.generate("", max_new_tokens=3)
+    for given in (cf.tokenize("", run).ids, torch.tensor(ids)[:0]):
+        assert run.generate(given, max_new_tokens=3) == of_nothing
+    for none in ([], (), np.array([]), ids[None][:0]):
+        assert run.generate(none, max_new_tokens=3) == []
     with pytest.raises(TokenizerError, match="the id 999 is outside this tokenizer's vocabulary"):
         run.generate([999])
     with pytest.raises(UserError, match="a text must be a string or token ids"):

@@ -90,6 +90,12 @@ def test_no_texts_at_once() -> None:
         opened("pets").classify("a cat", batch_size=0)
 
 
+@pytest.mark.parametrize("value", ["truncat", "", True])
+def test_no_way_with_long_texts(value: Any) -> None:
+    with pytest.raises(UserError, match=r"^too_long: refuse or truncate; got "):
+        opened("pets").classify("a cat " * 20, too_long=value)
+
+
 # --- options of other runs --------------------------------------------------------------------------------
 
 
@@ -129,12 +135,21 @@ def test_what_evaluate_cannot_read_is_refused(options: dict[str, Any], line: str
         opened("text").evaluate(**options)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat", torch.int64, torch.float64])
+def test_no_type_of_products(dtype: Any) -> None:
+    for call in (opened("pairs").translate, opened("pets").classify):
+        with pytest.raises(UserError, match=r"^dtype: float32 or bfloat16 or float16; got "):
+            call("a", dtype=dtype)
+
+
 def test_a_type_by_its_name_is_the_type() -> None:
     run = opened("text")
     rough = run.evaluate(dtype="bfloat16")
     assert rough.to_dict() == run.evaluate(dtype=torch.bfloat16).to_dict()
     assert rough.loss != run.evaluate(dtype="float32").loss
     assert run.evaluate(split="val").to_dict() == run.evaluate().to_dict()
+    for call in (opened("pairs").translate, opened("pets").classify):
+        assert call("a", dtype="bfloat16") == call("a", dtype=torch.bfloat16) != call("a")
 
 
 # --- models that cannot ----------------------------------------------------------------------------------
@@ -147,6 +162,10 @@ def test_a_model_of_nan_has_no_scores(name: str) -> None:
         run.model.embed.weight.fill_(math.nan)
     with pytest.raises(NonFiniteError, match="not finite"):
         run.evaluate()
+    uses = {"text": run.generate, "pairs": run.translate, "pets": run.classify}
+    if name in uses:
+        with pytest.raises(NonFiniteError, match="not finite"):
+            uses[name]("a")
 
 
 def test_a_classifier_needs_what_fills_its_batches_up() -> None:

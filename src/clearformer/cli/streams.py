@@ -136,6 +136,27 @@ def write_text(text: str) -> None:
     sys.stdout.flush()
 
 
+class TextInPieces:
+    """Writes a model's text as it arrives.
+
+    A carriage return waits for what follows it: at the end of a line it is harmless, elsewhere a terminal would write
+    over the line, so that it has to be escaped.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def write(self, piece: str) -> None:
+        """Write the next piece."""
+        text = self._held + piece
+        self._held = "\r" * text.endswith("\r")
+        write_text(text.removesuffix("\r"))
+
+    def end(self) -> None:
+        """Write what waits, and a new line."""
+        write_text(self._held + "\n")
+
+
 def open_closed() -> None:
     """Open the null device for streams that the caller closed, so that no file of ours gets their descriptor."""
     if sys.stdin is None:  # commands that read standard input report that it is closed

@@ -161,6 +161,7 @@ def decoded_text(name: Path | str, content: bytes) -> str:
     Raises:
         DataError: it is not UTF-8; the message names the line.
     """
+    _check_unpacked(name, content)
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -326,7 +327,15 @@ def check_characters(what: str, text: str) -> None:
         ) from None
 
 
+def _check_unpacked(name: Path | str, content: bytes) -> None:
+    """Refuse what begins as a gzip file does: files are unpacked when they are opened, standard input is not."""
+    if content.startswith(GZIP_MAGIC):
+        raise DataError(f"{name}: compressed by gzip: unpack it first (gunzip -c)")
+
+
 def _check_not_binary(path: Path | str, block: bytes, offset: int) -> None:
+    if offset == 0:
+        _check_unpacked(path, block)
     if offset == 0 and block.startswith(UTF16_MARKS):
         # UTF-32's mark begins with that of UTF-16.
         found = "UTF-32" if block.startswith(codecs.BOM_UTF32_LE) else "UTF-16"

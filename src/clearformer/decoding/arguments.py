@@ -1,10 +1,14 @@
-"""Checks of arguments: runs and whole numbers."""
+"""Checks of arguments: runs, whole numbers and types of matrix products."""
 
 import operator
 from typing import Any
 
-from clearformer.errors import UserError, shown
+import torch
+
+from clearformer.errors import UserError, did_you_mean, shown
 from clearformer.model import Transformer
+
+MATRIX_DTYPES = ("float32", "bfloat16", "float16")
 
 
 def check_run(run: Any, *others: str) -> None:
@@ -22,6 +26,20 @@ def check_whole(name: str, value: Any) -> None:
         raise UserError(f"{name}: a whole number; got {shown(value)}") from None
     if isinstance(value, bool):
         raise UserError(f"{name}: a whole number; got {value}")
+
+
+def matrix_dtype(dtype: torch.dtype | str) -> torch.dtype:
+    """Return a type of the matrix products, given itself or its name.
+
+    Raises:
+        UserError: it is not one of `MATRIX_DTYPES`.
+    """
+    name = str(dtype).removeprefix("torch.")
+    if name not in MATRIX_DTYPES:
+        raise UserError(
+            f"dtype: {' or '.join(MATRIX_DTYPES)}; got {shown(name)}{did_you_mean(name, MATRIX_DTYPES)}"
+        )
+    return getattr(torch, name)
 
 
 def _kind_of(value: Any) -> str:

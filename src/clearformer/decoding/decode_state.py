@@ -114,11 +114,14 @@ class DecodeState(Generic[ResultT]):
         self._cache.keep(places <= torch.tensor(n_right, device=self._device).unsqueeze(1))
 
     def can_decode(self, lengths: Sequence[int]) -> bool:
-        """Whether all but the newest token of each sequence are in the cache, at positions that are still right."""
+        """Whether all but the newest token of each sequence are in the cache, at positions that are still right.
+
+        A cache that is as long as the model's context, of padding where longer sequences have ended, is full.
+        """
         limit = self._model.config.max_seq_len
-        return self._cache is not None and all(
-            context_start(n, limit) == context_start(n - 1, limit) for n in lengths
-        )
+        if self._cache is None or self._cache.length >= limit:
+            return False
+        return all(context_start(n, limit) == context_start(n - 1, limit) for n in lengths)
 
     @torch.inference_mode()
     def prefill(self, texts: Sequence[Sequence[int]]) -> ResultT:

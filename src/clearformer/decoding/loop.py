@@ -155,6 +155,7 @@ class _Text:
         self.row, self.n_left, self.stream = row, n_left, stream
         self.lookup = Lookup(prompt, longest_draft)
         self.tokens = self.lookup.tokens
+        self.distinct = set(self.tokens)
         self.goes_on = self.follows_draft = True
 
     def draft(self, max_seq_len: int) -> list[int]:
@@ -164,6 +165,7 @@ class _Text:
     def add(self, token: int) -> None:
         """Append the next token."""
         self.n_left -= 1
+        self.distinct.add(token)
         self.follows_draft = self.lookup.add(token)
 
     def end(self) -> None:
@@ -220,7 +222,7 @@ def _choose(scores: Scores, texts: Sequence[_Text], sampling: Sampling) -> tuple
         raise NonFiniteError(NOT_FINITE)
     tokens, token_scores = scores.likeliest, scores.highest
     if not sampling.takes_likeliest:
-        adjusted = sampling.adjust(scores.logits, [text.tokens for text in texts])
+        adjusted = sampling.adjust(scores.logits, [text.distinct for text in texts])
         streams = [text.stream for text in texts]
         tokens = adjusted.argmax(-1) if sampling.greedy else draw(adjusted, streams).to(adjusted.device)
         token_scores = scores.logits.gather(1, tokens.unsqueeze(1)).squeeze(1)

@@ -9,7 +9,7 @@ Shapes: B batch, V vocabulary.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -73,13 +73,13 @@ class Sampling(Spec):
         return self.greedy and self.repetition_penalty == 1.0
 
     def adjust(
-        self, logits: Float[Tensor, "B V"], previous_tokens: Sequence[Sequence[int]]
+        self, logits: Float[Tensor, "B V"], previous_tokens: Sequence[Collection[int]]
     ) -> Float[Tensor, "B V"]:
         """Return the logits after all adjustments.
 
         Args:
             logits: The model's logits, in float32 or float64.
-            previous_tokens: The tokens of each row so far, its prompt included.
+            previous_tokens: The tokens of each row so far, its prompt included; each of them once is enough.
         """
         adjusted = logits
         for _, adjusted in self.stages(logits, previous_tokens):  # noqa: B007
@@ -87,7 +87,7 @@ class Sampling(Spec):
         return adjusted
 
     def stages(
-        self, logits: Float[Tensor, "B V"], previous_tokens: Sequence[Sequence[int]]
+        self, logits: Float[Tensor, "B V"], previous_tokens: Sequence[Collection[int]]
     ) -> Iterator[tuple[str, Float[Tensor, "B V"]]]:
         """Yield (setting, logits) after each adjustment that applies, in order; see `adjust`."""
         if self.repetition_penalty != 1.0:
@@ -134,7 +134,7 @@ def sampling_of(
 
 
 def penalize_repetition(
-    logits: Float[Tensor, "B V"], previous_tokens: Sequence[Sequence[int]], penalty: float
+    logits: Float[Tensor, "B V"], previous_tokens: Sequence[Collection[int]], penalty: float
 ) -> Float[Tensor, "B V"]:
     """Replace the score s of every token that has occurred by s / penalty if s > 0 and s * penalty if s < 0.
 
@@ -143,7 +143,7 @@ def penalize_repetition(
     """
     seen = torch.zeros_like(logits, dtype=torch.bool)
     for row, tokens in zip(seen, previous_tokens, strict=True):
-        row[torch.tensor(tokens, dtype=torch.long, device=row.device)] = True
+        row[torch.tensor(list(tokens), dtype=torch.long, device=row.device)] = True
     penalized = torch.where(logits < 0, logits * penalty, logits / penalty)
     return torch.where(seen, penalized, logits)
 

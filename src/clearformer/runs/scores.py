@@ -7,14 +7,13 @@ from typing import Any, Protocol
 
 import torch
 
-from clearformer.decoding.arguments import check_run
-from clearformer.errors import UserError, did_you_mean, shown
+from clearformer.decoding.arguments import check_run, matrix_dtype
+from clearformer.errors import UserError, shown
 from clearformer.results import Result, plain, short
 from clearformer.runs.evaluation import DataChoice, evaluate_run
 from clearformer.runs.folders import RunLike
 from clearformer.training.tasks.task import EvaluationOptions
 
-MATRIX_DTYPES = ("float32", "bfloat16", "float16")
 Files = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
@@ -87,7 +86,7 @@ def evaluate(
     """
     check_run(run, "config", "dtype")
     choice = DataChoice(split, _names(data), allow_changed)
-    its_dtype = run.dtype if dtype is None else _matrix_dtype(dtype)
+    its_dtype = run.dtype if dtype is None else matrix_dtype(dtype)
     options = EvaluationOptions(its_dtype, context, stride, beams, unseen)
     report = evaluate_run(run, choice, options)
     return Scores(report.values["loss"], report.values)
@@ -107,17 +106,3 @@ def _names(data: Files | None) -> list[str]:
     if not files:
         raise UserError("data: the list is empty; name a file, or omit data to read the run's own")
     return [str(file) for file in files]
-
-
-def _matrix_dtype(dtype: torch.dtype | str) -> torch.dtype:
-    """Return a type of the matrix products, given itself or its name.
-
-    Raises:
-        UserError: it is not one of `MATRIX_DTYPES`.
-    """
-    name = str(dtype).removeprefix("torch.")
-    if name not in MATRIX_DTYPES:
-        raise UserError(
-            f"dtype: {' or '.join(MATRIX_DTYPES)}; got {shown(name)}{did_you_mean(name, MATRIX_DTYPES)}"
-        )
-    return getattr(torch, name)

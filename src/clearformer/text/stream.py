@@ -9,12 +9,16 @@ class StreamDecoder:
     """Turns ids into text one at a time, holding back the bytes of an incomplete character.
 
     The joined results of `push` and a final `flush` equal `tokenizer.decode` of all ids at once.
+
+    Args:
+        tokenizer: The tokeniser of the ids.
+        at_start: Whether the ids begin a text. If they continue one, a first space belongs to it.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, at_start: bool = True) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._at_start = True
+        self._at_start = at_start
 
     def push(self, token: int) -> str:
         """Return the characters that this id completes; none in the middle of a character."""

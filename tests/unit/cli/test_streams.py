@@ -4,10 +4,14 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from clearformer.cli.commands.generate import show_as_made
 from clearformer.cli.streams import (
     OutputError,
     ReaderGone,
@@ -166,6 +170,27 @@ def test_a_terminal_gets_nothing_that_steers_it(monkeypatch: pytest.MonkeyPatch)
         write_text(STEERS)
         write_text("\tc\r\n\x1b[1;31md\x1b[0m é\n")
     assert terminal.getvalue() == ("a\\x1b[2J\\x1bc\\x9b5A\\x08\\x00\\rb\tc\r\n\x1b[1;31md\x1b[0m é\n")
+
+
+@pytest.mark.parametrize(
+    ("stream", "shown"),
+    [(Terminal(), "a\\rb\r\n\\r\r\nc\r\n"), (io.StringIO(), "a\rb\r\n\r\r\nc\r\n")],
+    ids=["terminal", "file"],
+)
+def test_a_text_that_is_generated_overwrites_no_line_of_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, shown: str
+) -> None:
+    """Each piece is a token, and a carriage return may be one by itself."""
+
+    def pieces(*_: Any, **__: Any) -> Generator[str, None, Any]:
+        yield from ("\r", "b", "\r", "\n", "\r", "\r\n", "c", "\r")
+        return SimpleNamespace(truncated=False)
+
+    monkeypatch.setattr("clearformer.decoding.stream", pieces)
+    monkeypatch.setattr(sys, "stdout", stream)
+    with standard_streams():
+        show_as_made(None, "a", {})  # type: ignore[arg-type]
+    assert stream.getvalue() == shown
 
 
 def test_a_file_gets_a_text_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,6 +138,20 @@ def test_the_penalty_counts_the_prompt_and_what_was_generated(model: Decoder) ->
     assert sorted([1, 2, *done.tokens]) == list(range(V))
 
 
+def test_the_penalty_is_told_each_token_once_however_long_the_text(model: Decoder) -> None:
+    told: list[int] = []
+
+    def adjust(_: Sampling, logits: torch.Tensor, previous: Any) -> torch.Tensor:
+        told.extend(map(len, previous))
+        return logits
+
+    with patch.object(Sampling, "adjust", adjust):
+        complete(model, [[1, 2, 3] * 500, [4] * 99])
+
+    assert told[:2] == [3, 1]
+    assert max(told) <= V
+
+
 # --- what is read -----------------------------------------------------------------------------------------
 
 

@@ -61,13 +61,13 @@ def test_cross_entropy_is_entropy_and_divergence(p: np.ndarray, q: np.ndarray) -
     q = (q + 0.1) / (q + 0.1).sum()  # all possible
 
     assert cross_entropy(p, q) == pytest.approx(entropy(p) + kl_divergence(p, q), abs=1e-12)
-    assert kl_divergence(p, q) >= -1e-15
+    assert kl_divergence(p, q) >= 0
     assert kl_divergence(p, p) == 0
 
 
 @given(p=distributions(), q=distributions())
 def test_independent_variables_say_nothing_of_each_other(p: np.ndarray, q: np.ndarray) -> None:
-    assert mutual_information(np.outer(p, q)) == pytest.approx(0, abs=1e-12)
+    assert 0 <= mutual_information(np.outer(p, q)) < 1e-12
 
 
 @given(p=distributions())
@@ -114,6 +114,18 @@ def test_a_softmax_in_float32_is_a_distribution() -> None:
     q = np.exp(scores) / np.exp(scores).sum()
 
     assert 0 < entropy(q, "nats") < math.log(50_257)
+
+
+def test_the_divergence_of_two_close_distributions_in_float32_is_not_that_of_their_rounding() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(2, 50_257)) * [[1], [1e-4]]
+    exact, rounded = [], []
+    for logits in (scores[0], scores.sum(0)):
+        exact.append(np.exp(logits) / np.exp(logits).sum())
+        single = np.exp(logits.astype(np.float32))
+        rounded.append(single / single.sum())
+
+    assert kl_divergence(*rounded) == pytest.approx(kl_divergence(*exact), rel=0.01)
 
 
 # --- what is refused --------------------------------------------------------------------------------------

@@ -42,3 +42,9 @@ def test_words_stream_with_a_space_between_them_and_none_before_the_first():
         assert [stream.push(token) for token in (3, 0, 1, 2, 0)] == ["", "the", " hen", "s", " the"]
         assert stream.flush() == ""
     assert tokenizer.decode([3, 0, 1, 2, 0]) == "the hens the"
+
+
+def test_words_that_continue_a_text_have_a_space_before_the_first_too():
+    tokenizer = WordPieceTokenizer(["the", "hen", "##s"], ["[CLS]", "[UNK]"])
+    stream = StreamDecoder(tokenizer, at_start=False)
+    assert [stream.push(token) for token in (3, 1, 2)] == ["", " hen", "s"]

@@ -7,7 +7,16 @@ import typer
 
 from clearformer.cli import standard_input
 from clearformer.cli.importing import importing
-from clearformer.cli.options import Average, Checkpoint, Device, Dtype, RunName, dtype_of, open_run
+from clearformer.cli.options import (
+    Average,
+    Checkpoint,
+    Device,
+    Dtype,
+    RunName,
+    check_not_empty,
+    dtype_of,
+    open_run,
+)
 from clearformer.errors import UserError
 from clearformer.files import short_path
 
@@ -48,6 +57,7 @@ def command(
         from clearformer.evaluation.classes.scores import classify
         from clearformer.runs.folders import find_run
 
+    check_not_empty("FILE", [file])
     check_classifies(find_run(run).read_config(), run)
     lines = standard_input.lines_of(file)
     trained = open_run(run, checkpoint, device, average)

@@ -16,6 +16,7 @@ from clearformer.cli.options import (
     Dtype,
     RunName,
     dtype_of,
+    named_as_options,
     open_run,
     show_log,
     was_given,
@@ -125,7 +126,7 @@ def command(
     trained = open_run(run, checkpoint, device, average)
     keep_freed_memory()  # every batch takes about as much
     its_options = EvaluationOptions(dtype_of(trained, dtype), context, stride, beams, unseen)
-    with worded_for(words_about(choice.files)):
+    with worded_for(words_about(choice.files)), named_as_options(("context", "stride", "beams")):
         report = evaluate_run(trained, choice, its_options, spelled)
     typer.echo(json.dumps(report.values) if as_json else evaluation_text(report))
     if figure is not None and report.classes is not None:

@@ -19,7 +19,7 @@ from clearformer.cli.options import (
     was_given,
     worded_for,
 )
-from clearformer.cli.streams import write_text
+from clearformer.cli.streams import TextInPieces, write_text
 from clearformer.errors import ClearformerError, TokenizerError, UserError, count, shortened
 
 if TYPE_CHECKING:
@@ -218,12 +218,13 @@ def show_as_made(run: "Run", prompt: str, settings: dict[str, Any]) -> None:
     from clearformer.decoding import stream
 
     pieces = stream(run, prompt, **settings)  # which refuses a prompt before it is printed
-    write_text(prompt)
+    text = TextInPieces()
+    text.write(prompt)
     while True:
         try:
-            write_text(next(pieces))
+            text.write(next(pieces))
         except StopIteration as done:
-            write_text("\n")
+            text.end()
             warn_of_truncation(done.value)
             return
 

@@ -14,6 +14,7 @@ from clearformer.cli.options import (
     Device,
     Dtype,
     RunName,
+    check_not_empty,
     dtype_of,
     named_as_options,
     open_run,
@@ -100,10 +101,11 @@ def command(
     with importing():
         from clearformer.decoding.text.translations import BATCH_TOKENS, translate
 
+    check_names(file, reference)
     lines = standard_input.lines_of(file)
     references = None if reference is None else standard_input.lines_of(reference)
     if references is not None:
-        check_equal_lengths(file, lines, str(reference), references)
+        check_equal_lengths(file, lines, standard_input.name_of(str(reference)), references)
         check_scores_at_hand()
     trained = open_run(run, checkpoint, device, average)
     settings: dict[str, Any] = {
@@ -142,6 +144,16 @@ def command(
 
 
 # --- input ------------------------------------------------------------------------------------------------
+
+
+def check_names(file: str, reference: str | None) -> None:
+    """Raise UserError if a name is empty, or if both files are standard input, which can be read only once."""
+    check_not_empty("FILE", [file])
+    check_not_empty("--reference", [reference])
+    if file == reference == "-":
+        raise UserError(
+            "--reference: the sentences are read from standard input; name a file for one of the two"
+        )
 
 
 def check_equal_lengths(file: str, lines: list[str], reference: str, references: list[str]) -> None:

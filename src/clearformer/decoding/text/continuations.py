@@ -6,8 +6,7 @@ from typing import Literal
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
 from clearformer.decoding.text.inputs import Text
-from clearformer.decoding.text.samples import Prompt, Run, prompt_of, require_decoder
-from clearformer.decoding.text.writer import known_tokens
+from clearformer.decoding.text.samples import Prompt, Run, continued, prompt_of, require_decoder
 from clearformer.errors import UserError
 from clearformer.model import Transformer
 from clearformer.results import Result
@@ -20,13 +19,13 @@ class Continuation(Result):
 
     Attributes:
         prompt: The prompt that it continues.
-        text: The new text, without <eos>.
+        text: The new text, which follows the prompt's directly, without <eos>.
         tokens: Every new id, <eos> included.
         logprob: The log-probability of all of them, in nats.
         score: The score by which continuations are ranked; see `BeamSearch`.
         finish_reason: Why it ends: `length` (enough tokens) or `eos`.
         n_prompt_tokens: The number of the prompt's tokens, <bos> included.
-        n_prompt_tokens_read: How many of them, counted from the end, fit into the model's context.
+        n_prompt_tokens_read: How many of them, counted from the end, the model reads for the first new token.
     """
 
     prompt: str
@@ -74,6 +73,7 @@ def search(
         TokenizerError: the prompt has a character or an id that the tokeniser lacks.
         UserError: the run's model is no decoder, the prompt is empty and the tokeniser has neither <bos> nor a
             newline, or `num` or `max_new_tokens` is invalid.
+        NonFiniteError: the model's scores are not finite.
     """
     check_run(run)
     settings = search_settings(beams, length_penalty, length_penalty_kind, early_stopping)
@@ -103,7 +103,7 @@ def search_texts(
 def _continuation(tokenizer: Tokenizer, prompt: Prompt, hypothesis: Hypothesis) -> Continuation:
     return Continuation(
         prompt.text,
-        tokenizer.decode(known_tokens(tokenizer, hypothesis.tokens)),
+        continued(tokenizer, prompt, hypothesis.tokens),
         hypothesis.tokens,
         hypothesis.logprob,
         hypothesis.score,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from clearformer.errors import TokenizerError, UserError, shown
@@ -22,13 +23,17 @@ def texts_of(value: Texts) -> list[str | list[int]]:
         UserError: something in it is neither a string nor token ids.
     """
     values = _plain(value)
-    return [values] if is_one(values) else [_one(each) for each in values]
+    return [values] if is_one(value) else [_one(each) for each in values]
 
 
 def is_one(value: Texts) -> bool:
-    """Whether the value is a single text."""
+    """Whether the value is a single text: an empty array of whole numbers is one, an empty list holds none."""
     values = _plain(value)
-    return isinstance(values, str) or bool(values and _are_ids(values))
+    if isinstance(values, str) or values:
+        return isinstance(values, str) or _are_ids(values)
+    if isinstance(value, Tensor):
+        return value.dim() == 1 and value.dtype in (torch.int64, torch.int32)
+    return isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu"
 
 
 def text_of(value: Text) -> str | list[int]:

@@ -23,7 +23,7 @@ from clearformer.decoding.loop import (
 )
 from clearformer.decoding.samplers import Sampling, random_stream, sampling_of
 from clearformer.decoding.text.inputs import Text, Texts, ids_of, text_of, texts_of, with_specials, words_of
-from clearformer.decoding.text.writer import Writer
+from clearformer.decoding.text.writer import Writer, begins_text
 from clearformer.errors import UserError, shown
 from clearformer.model import Decoder, Transformer
 from clearformer.results import Result
@@ -69,12 +69,12 @@ class Sample(Result):
 
     Attributes:
         prompt: The prompt that it continues.
-        text: The new text, without the prompt, <eos> and the stop string.
+        text: The new text, which follows the prompt's directly, without <eos> and the stop string.
         tokens: Every generated id, including <eos> and those of the stop string.
         logprobs: The log-probability in nats of each of `tokens` by the model, before temperature and filters.
         finish_reason: Why it ends: `length` (enough tokens), `eos`, or `stop` (a stop string).
         n_prompt_tokens: The number of the prompt's tokens, <bos> included.
-        n_prompt_tokens_read: How many of them, counted from the end, fit into the model's context.
+        n_prompt_tokens_read: How many of them, counted from the end, the model reads for the first new token.
     """
 
     prompt: str
@@ -118,7 +118,7 @@ def sample_texts(
     model = with_int8_weights(model) if int8 else model
     repeated = [prompt for prompt in encoded for _ in range(num)]
     stops = _stops(stop)
-    writers = [Writer(tokenizer, stops) for _ in repeated]
+    writers = [_writer(tokenizer, prompt, stops) for prompt in repeated]
     streams = [random_stream(seed, number) for _ in encoded for number in range(num)]
     new_tokens = _continue(
         model,
@@ -150,7 +150,7 @@ def stream_text(
 ) -> Generator[str, None, Sample]:
     """Yield one continuation piece by piece; see `stream`."""
     encoded = prompt_of(model, tokenizer, prompt)
-    writer = Writer(tokenizer, _stops(stop))
+    writer = _writer(tokenizer, encoded, _stops(stop))
     check_prompts([encoded.tokens], max_new_tokens)
     check_lookup(lookup, compiled=compiled)
     model = with_int8_weights(model) if int8 else model
@@ -213,6 +213,7 @@ def generate(
         TokenizerError: a prompt has a character or an id that the tokeniser lacks.
         UserError: the run's model is no decoder, a prompt is empty and the tokeniser has neither <bos> nor a newline,
             or `num`, `seed`, `stop`, `max_new_tokens` or `lookup` is invalid.
+        NonFiniteError: the model's scores are not finite.
     """
     check_run(run)
     return sample_texts(
@@ -350,9 +351,22 @@ def _continue(
     )
 
 
+def _writer(tokenizer: Tokenizer, prompt: Prompt, stops: Sequence[str] = ()) -> Writer:
+    """Return what writes the text after a prompt."""
+    return Writer(tokenizer, stops, begins_text(tokenizer, prompt.text, prompt.tokens))
+
+
 def _whole_text(writer: Writer) -> str:
     writer.finish()
     return writer.take()
+
+
+def continued(tokenizer: Tokenizer, prompt: Prompt, tokens: Sequence[int]) -> str:
+    """Return the text of tokens that follow a prompt."""
+    writer = _writer(tokenizer, prompt)
+    for token in tokens:
+        writer.push(token)
+    return _whole_text(writer)
 
 
 def _sample(prompt: Prompt, completion: Completion, text: str) -> Sample:

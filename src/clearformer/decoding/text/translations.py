@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.arguments import check_run, check_whole, matrix_dtype
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
 from clearformer.decoding.text.inputs import Texts, ids_of, texts_of, with_specials
 from clearformer.decoding.text.samples import Run
@@ -54,7 +54,7 @@ def translate(
     n_best: int = 1,
     max_new_tokens: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
     place: Callable[[int], str] = lambda number: f"sentence {number}",
 ) -> list[list[Translation]]:
     """Return the best translations of each sentence, best first; for an empty sentence, one empty translation.
@@ -73,14 +73,15 @@ def translate(
             `max_seq_len`.
         batch_tokens: The most source tokens in a batch, padding included. The memory for each grows with the number
             of beams.
-        dtype: The type of the matrix products (autocast); by default the caller's.
+        dtype: The type of the matrix products (autocast), also by name (`bfloat16`). By default the caller's.
         place: Names a sentence in error messages by its number (from 1), such as a file and a line.
 
     Raises:
         ConfigError: a setting is out of range.
         TokenizerError: a sentence has a character or an id that the tokeniser lacks.
         UserError: the run's model or tokeniser cannot translate, a sentence is longer than `max_seq_len`, or `n_best`,
-            `max_new_tokens` or `batch_tokens` is invalid.
+            `max_new_tokens`, `batch_tokens` or `dtype` is invalid.
+        NonFiniteError: the model's scores are not finite.
     """
     check_run(run)
     return translate_texts(
@@ -105,7 +106,7 @@ def translate_texts(
     n_best: int = 1,
     max_new_tokens: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
     place: Callable[[int], str] = lambda number: f"sentence {number}",
 ) -> list[list[Translation]]:
     """Return a model's best translations; see `translate`."""
@@ -118,7 +119,7 @@ def translate_texts(
     limit = model.config.max_seq_len
     sources = encode_sources(tokenizer, texts_of(sentences), eos, limit, place)
     translations = [[EMPTY]] * len(sources)
-    with autocast(model.embed.weight.device, dtype):
+    with autocast(model.embed.weight.device, None if dtype is None else matrix_dtype(dtype)):
         for batch in batches([len(source) for source in sources], batch_tokens):
             hypotheses = beam_search(
                 model,

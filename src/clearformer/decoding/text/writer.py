@@ -11,20 +11,37 @@ def known_tokens(tokenizer: Tokenizer, tokens: Iterable[int]) -> list[int]:
     return [token for token in tokens if token < tokenizer.vocab_size]
 
 
+def begins_text(tokenizer: Tokenizer, text: str, tokens: Sequence[int]) -> bool:
+    """Whether what follows a text and its tokens is written as the beginning of a text, without its first space.
+
+    Some tokenisers begin every word with a space, the first of a text too, where it is dropped. The first word after a
+    prompt keeps it, unless the prompt is empty, or ends with white space that no token holds.
+    """
+    if not text[-1:].isspace():
+        return not text
+    read = tokenizer.decode(known_tokens(tokenizer, tokens)) if tokenizer.opens_with_space else ""
+    return not read[-1:].isspace()
+
+
 class Writer:
     """Turns tokens into text that may be printed, holding back what could be the start of a stop string.
 
     The text ends before the stop string that is complete first, read character by character (the longest, if several
     are complete at once). This does not depend on how the text is cut into tokens.
 
+    Args:
+        tokenizer: The tokeniser of the tokens.
+        stop: The stop strings.
+        at_start: Whether the tokens begin a text; see `begins_text`.
+
     Raises:
         UserError: a stop string is empty.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), at_start: bool = True) -> None:
         if "" in stop:
             raise UserError("stop: an empty text matches everywhere; give the text that ends a sample")
-        self._tokenizer, self._decoder = tokenizer, StreamDecoder(tokenizer)
+        self._tokenizer, self._decoder = tokenizer, StreamDecoder(tokenizer, at_start)
         self._stop = list(stop)
         self._held = ""
         self._ready = ""

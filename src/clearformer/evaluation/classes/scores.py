@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import numpy as np
 import torch
@@ -12,10 +12,11 @@ from clearformer.data import LabelledData
 from clearformer.data.labelled.batches import TooLong, in_length_order, padded, padded_length
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
 from clearformer.decoding import Texts, evaluating
-from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.arguments import check_run, check_whole, matrix_dtype
+from clearformer.decoding.loop import NOT_FINITE
 from clearformer.decoding.text.inputs import ids_of, texts_of, with_specials
 from clearformer.device import autocast
-from clearformer.errors import DataError, TokenizerError, UserError
+from clearformer.errors import DataError, NonFiniteError, TokenizerError, UserError, shown
 from clearformer.evaluation.classes.baseline import Baseline, tfidf_baseline
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
 from clearformer.model import Encoder, Transformer
@@ -142,7 +143,7 @@ def classify(
     texts: Texts,
     *,
     too_long: TooLong | None = None,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
     batch_size: int = BATCH_SIZE,
     place: Callable[[int], str] = "text {}".format,
 ) -> list[Prediction]:
@@ -153,14 +154,16 @@ def classify(
         texts: The texts, or the ids of their tokens [T]; a single one is treated as a list of one.
         too_long: Whether a text with more tokens than the model reads is an error (`refuse`) or cut (`truncate`). By
             default as in training.
-        dtype: The type of the matrix products (autocast); by default as around the call.
+        dtype: The type of the matrix products (autocast), also by name (`bfloat16`). By default as around the call.
         batch_size: The most texts to read at once.
         place: Returns the name of the n-th text (counted from 1) for messages, such as a file and a line.
 
     Raises:
-        UserError: the run's model has no classes, or its tokeniser no <pad>; or `batch_size` is less than 1.
+        UserError: the run's model has no classes, or its tokeniser no <pad>; or `too_long`, `dtype` or `batch_size`
+            is invalid.
         DataError: a text is too long and may not be cut.
         TokenizerError: a text holds a character that the tokeniser lacks.
+        NonFiniteError: the model's scores are not finite.
     """
     check_run(run, "config")
     check_whole("batch_size", batch_size)
@@ -170,10 +173,15 @@ def classify(
     pad_id = pad_of(run.tokenizer)
     if too_long is None:
         too_long = run.config.data.too_long
+    elif too_long not in (known := get_args(TooLong)):
+        raise UserError(f"too_long: {' or '.join(known)}; got {shown(too_long)}")
     rows = encode_texts(run.tokenizer, texts_of(texts), place)
     if too_long == "refuse":
         check_length(rows, model.config.max_seq_len, place)
-    logprobs = class_logprobs(model, batches(rows, pad_id, model, batch_size), len(rows), dtype)
+    products = None if dtype is None else matrix_dtype(dtype)
+    logprobs = class_logprobs(model, batches(rows, pad_id, model, batch_size), len(rows), products)
+    if not np.isfinite(logprobs).all():
+        raise NonFiniteError(NOT_FINITE)
     return [
         prediction(labels, row) if len(tokens) else EMPTY for tokens, row in zip(rows, logprobs, strict=True)
     ]

@@ -139,6 +139,19 @@ def test_a_text_longer_than_the_positions_begins_anew_in_the_same_graph(recorder
     assert recorder.n_recorded == 1
 
 
+def test_a_text_goes_on_where_a_longer_one_beside_it_has_ended(recorder: Recorder) -> None:
+    """And where it would be behind the last of the positions, if what is left of the longer one counted."""
+    model = made(config())
+    prompts = [[n % 13 for n in range(1, 23)], [4]]
+    long, short = written(model, prompts, n_new=20)
+    eos = next(token for token in long[:3] if token not in short)
+
+    texts = written(model, prompts, n_new=20, eos_id=eos)
+    assert len(texts[1]) == 20
+    assert written(model, prompts, compiled=True, n_new=20, eos_id=eos) == texts
+    assert recorder.n_replayed > 15
+
+
 def test_two_texts_at_a_time_do_not_mix(recorder: Recorder) -> None:
     model = made(config())
     one, other = [[1, 2], [3, 4]], [[5, 6, 7], [8]]

@@ -47,7 +47,9 @@ def test_a_continuation_that_ends_with_eos_came_to_its_end(
         eos_id=0,
         pad_id=None,
         bos_id=None,
+        opens_with_space=False,
         encode=run.tokenizer.encode,
+        token_bytes=lambda token: b"_bc"[token : token + 1],
         decode=lambda ids: "".join("_bc"[i] for i in ids),
     )
     monkeypatch.setattr(continuations, "prompt_of", lambda *_: continuations.Prompt("a", [1], 1))

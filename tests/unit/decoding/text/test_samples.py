@@ -12,7 +12,7 @@ from clearformer.errors import ConfigError, TokenizerError, UserError
 from clearformer.model import Decoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
-from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, Tokenizer
+from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, Tokenizer, WordPieceTokenizerSpec
 
 M = 23
 
@@ -153,6 +153,29 @@ def test_eos_ends_a_text_and_is_no_part_of_it() -> None:
     [sample] = generate(run, "a", max_new_tokens=7)
 
     assert (sample.text, sample.finish_reason, len(sample.tokens)) == ("ok", "eos", 3)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [
+        ("the cat", " sat on"),
+        ("", "sat on"),
+        ("日", " sat on"),  # which is [UNK]
+        ("the cat\n", "sat on"),  # there is white space already, which no token holds
+    ],
+)
+def test_words_that_begin_with_a_space_are_set_apart_from_the_prompt(prompt: str, text: str) -> None:
+    """Such as those of Llama, T5 and WordPiece, where only the first of a text has none."""
+    tokenizer = WordPieceTokenizerSpec(vocab_size=60, bos=True).train(["the cat sat on the mat"])
+    run, order = run_of(tokenizer), tokenizer.encode("sat on").tolist()
+    calls: list[Any] = [
+        lambda **settings: generate(run, prompt, **settings)[0].text,
+        lambda **settings: "".join(stream(run, prompt, **settings)),
+        lambda **settings: search(run, prompt, beams=1, **settings)[0].text,
+    ]
+    for call in calls:
+        next_tokens(run, order)
+        assert call(max_new_tokens=len(order)) == text
 
 
 def test_a_character_cut_off_at_the_end_is_shown_as_such() -> None:
