@@ -287,5 +287,5 @@ class _Writing:
 
     def so_far(self) -> Continued:
         """Return the continuation so far; its finish reason is `length` until it has one."""
-        text = self.begun.text([each.id for each in self.tokens])
+        text = self.begun.continuation([each.id for each in self.tokens])
         return Continued(text, list(self.tokens), self.logprob, self.finish_reason or "length")

@@ -382,3 +382,18 @@ def test_the_likeliest_are_told_with_the_draw_that_is_none_of_them(decoder: Run)
     assert seen == {3, 4}
     with pytest.raises(UserError, match="most: at least 1"):
         lens.next_draw(decoder, TEXT, most=0)
+
+
+def test_a_word_that_continues_a_text_keeps_its_space_as_in_generate() -> None:
+    tokenizer = WordPieceTokenizerSpec(vocab_size=60).train(CORPUS)
+    run = Run(run_of("decoder", vocab_size=tokenizer.vocab_size).model, tokenizer)
+    settings: dict[str, Any] = {"max_new_tokens": 2, "num": 20, "temperature": 3.0, "seed": 1}
+
+    written = [each.text for each in generate(run, TEXT, **settings)]
+    seen = [each.text for each in lens.continuations(run, TEXT, **settings).continuations]
+
+    assert seen == written
+    assert {text[:1] == " " for text in seen} == {True, False}  # whole words, and parts of one
+    tree = lens.beam_tree(run, TEXT, beams=8, max_new_tokens=2)
+    found = search(run, TEXT, beams=8, max_new_tokens=2, num=len(tree.found))
+    assert [each.text for each in tree.found] == [each.text for each in found]
