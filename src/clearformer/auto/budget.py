@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from clearformer.cores import memory_limit
 from clearformer.cost.rates import measured_rate
 from clearformer.data import Data, LabelledData, PairsData, TextData, open_pairs
 from clearformer.data.labelled.sources import open_labelled
@@ -138,10 +139,10 @@ def text_bytes(data: TextData) -> int:
 
 
 def memory_of(device: torch.device) -> float:
-    """Return a device's memory in bytes."""
+    """Return a device's memory in bytes; for a CPU no more than this process may use, in a container for example."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return min(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")), memory_limit())
 
 
 # --- consequences of a budget -----------------------------------------------------------------------------

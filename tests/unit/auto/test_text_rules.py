@@ -7,9 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from clearformer.auto import Budget, text
-from clearformer.auto.budget import SECONDS_BESIDE_STEPS, bytes_per_token, seconds_of_steps, text_bytes
+from clearformer.auto import budget as budget_module
+from clearformer.auto.budget import (
+    SECONDS_BESIDE_STEPS,
+    bytes_per_token,
+    memory_of,
+    seconds_of_steps,
+    text_bytes,
+)
 from clearformer.auto.text import choose
 from clearformer.data import TextData
 from clearformer.errors import DataError
@@ -211,6 +219,12 @@ def test_files_without_a_byte_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     with pytest.raises(DataError, match=r"there is no text in it"):
         text_bytes(TextData(path=str(tmp_path)))
+
+
+def test_a_container_has_the_memory_that_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = memory_of(torch.device("cpu"))
+    monkeypatch.setattr(budget_module, "memory_limit", lambda: 1e8)
+    assert memory_of(torch.device("cpu")) == 1e8 < installed
 
 
 def test_a_built_in_text_is_counted() -> None:
