@@ -22,6 +22,9 @@ from clearformer.training.planning.run_plan import vocabulary_of
 SECONDS = 300.0  # if no time is given, or only a number of steps
 SECONDS_BESIDE_STEPS = 6.0  # of a command, for its start, measuring, the last evaluation and a sample
 FAST = 0.1  # the quantile of the measured products' times that the rate is taken from
+STREAM_BYTES = (
+    40 * 2
+)  # that training keeps for an element of the residual stream in each layer: about forty numbers
 GZIP_RATIO = 3  # a text's size over that of its .gz
 MOST_BYTES_PER_TOKEN = 4.0
 CHARACTERS_PER_SECOND, WORDS_PER_SECOND = 60e6, 5e6  # bytes of text that are tokenised per second
@@ -159,6 +162,15 @@ def seconds_of_steps(budget: Budget, tokenizer: TokenizerConfig) -> float:
     compiling = COMPILE_SECONDS if budget.is_compiled else 0.0
     beside = SECONDS_BESIDE_STEPS + compiling + seconds_to_prepare(budget, tokenizer)
     return max(budget.seconds / 2, budget.seconds - beside)
+
+
+def parts_for(batch_tokens: int, row_tokens: int, bytes_per_token: float, memory: float) -> int:
+    """Return the parts of a batch, a power of two: each fits into half of the memory or has one row."""
+    most_tokens = memory / 2 / bytes_per_token
+    parts = 1
+    while batch_tokens / parts > max(most_tokens, row_tokens):
+        parts *= 2
+    return parts
 
 
 def is_of_characters(tokenizer: TokenizerConfig) -> bool:

@@ -22,8 +22,10 @@ from clearformer.auto.text import choose
 from clearformer.data import TextData
 from clearformer.errors import DataError
 from clearformer.presets import resolve_run
-from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
+from clearformer.text import BPETokenizerSpec, CharTokenizerSpec, GPT2TokenizerSpec
 from clearformer.training.config import RunConfig
+from clearformer.training.planning.memory import training_memory
+from clearformer.training.planning.run_plan import expected_vocabulary
 
 CORES, GPU = 7.8e11, 7e14
 SHAKESPEARE, GIGABYTE, SMALL = 1_115_394, 10**9, 50_000
@@ -174,6 +176,13 @@ def test_a_batch_that_does_not_fit_is_taken_in_parts() -> None:
     tight = Budget(GIGABYTE, 86_400, GPU, memory=3e10)
 
     assert choose(roomy).run.train.grad_accum_steps < choose(tight).run.train.grad_accum_steps
+
+
+def test_the_logits_of_a_large_vocabulary_fit_into_the_memory() -> None:
+    run = choose(Budget(GIGABYTE, 3600, 1e12, memory=4e9, tokenizer=GPT2TokenizerSpec())).run
+    model = run.model.replace(vocab_size=expected_vocabulary(run))
+
+    assert training_memory(model, run.train.replace(dtype="float32")).peak < 4e9
 
 
 @pytest.mark.parametrize("seconds", [20, 300, 86_400])
