@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from clearformer.bench import generation, machine
-from clearformer.bench.generation import bench_generation
+from clearformer.bench.generation import bench_generation, bytes_read
 from clearformer.bench.machine import Limits, measure_limits
 from clearformer.bench.rounds import Comparison
 from clearformer.bench.tokenizing import bench_tokenizing
@@ -54,6 +54,15 @@ def test_training_beside_transformers(tmp_path: Path) -> None:
     assert facts["ms_per_step"] == pytest.approx(1000 * 4 * 16 / ours, rel=0.01)
     assert facts["mfu"] is None
     assert (facts["dtype"], facts["compiled"]) == ("float32", False)
+
+
+def test_two_passes_of_a_step_count_twice(tmp_path: Path) -> None:
+    dropped = tiny_run(tmp_path, "model.dropout=0.1")
+    one, two = (
+        bench_training(run, None, 1, 1, LIMITS).facts["flops_per_token"]
+        for run in (dropped, dropped.replace(train=dropped.train.replace(r_drop=1.0)))
+    )
+    assert two == 2 * one
 
 
 TRAIN_PY = """
@@ -151,6 +160,12 @@ def test_in_bfloat16_the_weights_are_read_in_bfloat16() -> None:
     n_bytes = 2 * sum(p.numel() for p in model.parameters())
     assert found.facts["weights_read_per_second"] == pytest.approx(n_bytes * found.sides[0].median, abs=1)
     assert model.embed.weight.dtype == torch.float32  # what was handed in is left as it was
+
+
+def test_of_embeddings_that_are_no_head_a_step_reads_a_few_rows() -> None:
+    tied, untied = (decoder("minigpt", tie_embeddings=tied) for tied in (True, False))
+    assert bytes_read(tied) == 4 * sum(p.numel() for p in tied.parameters())
+    assert bytes_read(untied) == bytes_read(tied)  # its head's matrix in place of the embeddings
 
 
 def test_another_model_s_tokens_are_not_compared() -> None:
