@@ -75,15 +75,16 @@ class Rate:
 
 
 def named_rate(name: str, dtype: str) -> Rate:
-    """Return the datasheet's rate of a named device; for its fastest dtype where `dtype` is `auto`.
+    """Return the datasheet's rate of a device, in upper or lower case; for its fastest dtype if `dtype` is `auto`.
 
     Raises:
         ConfigError: the device is not in the table, or has no rate for the dtype.
     """
+    given, name = name, name.lower()
     if name not in DEVICES:
         known = ", ".join(DEVICES)
         raise ConfigError(
-            f"device: no rate is known for {name!r}; use measure (this machine) or one of {known}"
+            f"device: no rate is known for {given!r}; use measure (this machine) or one of {known}"
         )
     peak = DEVICES[name].peak
     if dtype == "auto":

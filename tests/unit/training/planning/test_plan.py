@@ -152,6 +152,7 @@ def test_a_named_device_has_its_datasheet_s_rate() -> None:
     rate = named_rate("a100", "bfloat16")
     assert (rate.flops_per_second, rate.source, rate.dtype) == (312e12, "datasheet", "bfloat16")
     assert named_rate("a100", "float32").flops_per_second == 19.5e12
+    assert named_rate("A100", "bfloat16") == rate
 
 
 @pytest.mark.parametrize("name", DEVICES)
