@@ -26,6 +26,22 @@ def check_tokens(tokens: Any) -> None:
         )
 
 
+def check_padding(padding: Any, tokens: Tensor) -> None:
+    """Raise UserError unless `padding` is None or a tensor of bools, one for each token."""
+    if padding is None:
+        return
+    if not isinstance(padding, Tensor) or padding.dtype != torch.bool:
+        got = padding.dtype if isinstance(padding, Tensor) else type(padding).__name__
+        raise UserError(
+            f"padding: must be a tensor of bools, True where a token is real; got {got} (mask == 1 converts one of "
+            "0 and 1)"
+        )
+    if padding.shape != tokens.shape:
+        raise UserError(
+            f"padding: must have one bool for each of the tokens {list(tokens.shape)}; got {list(padding.shape)}"
+        )
+
+
 def check_length(n_positions: int, padding: SourcePadding, limit: int) -> None:
     """Raise UserError where a row, its padding not counted, has more tokens than the model has positions."""
     if n_positions <= limit:
