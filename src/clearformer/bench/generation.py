@@ -55,11 +55,12 @@ def bench_generation(
     Raises:
         UserError: the prompt and the new tokens are longer than the model's positions.
     """
-    length = PROMPT_TOKENS + n_new
-    if length > model.config.max_seq_len:
+    most = model.config.max_seq_len - PROMPT_TOKENS
+    if n_new > most:
+        way_out = f"give at most {most}" if most > 0 else "choose a model with more (model.max_seq_len)"
         raise UserError(
             f"--tokens {n_new}: with a prompt of {PROMPT_TOKENS} this exceeds the model's "
-            f"{model.config.max_seq_len} positions; give at most {model.config.max_seq_len - PROMPT_TOKENS}"
+            f"{model.config.max_seq_len} positions; {way_out}"
         )
     asked = asked_for(against, PEERS)
     missing = [found for name, folder in asked.items() if (found := absence(name, folder))]

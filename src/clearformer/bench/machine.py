@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ import torch
 from clearformer.cost.rates import measured_rate, peak_rate
 from clearformer.device import synchronize
 from clearformer.threads import FixedThreads
+from clearformer.training.store.folder import processor_name
 
 COPIED_BYTES = 2**28  # far more than a processor's caches hold
 COPIED_ON_A_GPU = 2**32  # so much that starting the kernel takes a negligible part of the time
@@ -74,7 +74,7 @@ def _median_seconds(do: Callable[[], object], device: torch.device, repeats: int
 def describe(device: torch.device, limits: Limits) -> dict[str, Any]:
     """Describe the machine, the versions and the limits for a file of results."""
     return {
-        "processor": processor(),
+        "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         **describe_device(device),
@@ -104,11 +104,3 @@ def nvidia_driver() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return next(iter(printed.split()), None)
-
-
-def processor() -> str:
-    """Return the processor's name, or else its architecture."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.is_file() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())

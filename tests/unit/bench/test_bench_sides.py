@@ -177,6 +177,9 @@ def test_another_model_s_tokens_are_not_compared() -> None:
 def test_more_tokens_than_positions_are_refused() -> None:
     with pytest.raises(UserError, match=r"--tokens 17: .* give at most 16"):
         bench_generation(decoder("minigpt"), [], 1, 17, [1], "float32", LIMITS)
+    short = build(decoder("minigpt").config.replace(max_seq_len=8))
+    with pytest.raises(UserError, match=r"the model's 8 positions; choose a model with more"):
+        bench_generation(short, [], 1, 1, [1], "float32", LIMITS)
 
 
 # --- tokenising -------------------------------------------------------------------------------------------
