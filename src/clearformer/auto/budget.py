@@ -22,9 +22,9 @@ from clearformer.training.planning.run_plan import vocabulary_of
 SECONDS = 300.0  # if no time is given, or only a number of steps
 SECONDS_BESIDE_STEPS = 6.0  # of a command, for its start, measuring, the last evaluation and a sample
 FAST = 0.1  # the quantile of the measured products' times that the rate is taken from
-STREAM_BYTES = (
-    40 * 2
-)  # that training keeps for an element of the residual stream in each layer: about forty numbers
+# What training keeps for an element of the residual stream in each layer (about forty numbers), and, with dropout, for
+# an attention weight (itself, its factor, their product).
+STREAM_BYTES, PATTERN_BYTES = 40 * 2, 4 * 3
 GZIP_RATIO = 3  # a text's size over that of its .gz
 MOST_BYTES_PER_TOKEN = 4.0
 CHARACTERS_PER_SECOND, WORDS_PER_SECOND = 60e6, 5e6  # bytes of text that are tokenised per second

@@ -9,6 +9,7 @@ import math
 from dataclasses import replace
 
 from clearformer.auto.budget import (
+    PATTERN_BYTES,
     SECONDS,
     STREAM_BYTES,
     Budget,
@@ -48,9 +49,6 @@ MOST_PASSES = 16
 # Steps: from here on, the mean of the weights over the last hundred no longer includes the beginning.
 LEAST_FOR_A_MEAN = 200
 HEAD = 32
-PATTERN_BYTES = (
-    4 * 3
-)  # that training keeps for an attention weight: itself, its factor of dropout, their product
 LONGEST, SHORTEST = 256, 64
 SHAPES = (
     (64, 1),
