@@ -175,6 +175,9 @@ def test_a_type_that_a_device_lacks_is_refused_with_the_one_it_has() -> None:
     [
         ("NVIDIA H200", 989.4e12),
         ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA A100-PCIE-40GB", 312e12),
+        ("NVIDIA A100 80GB PCIe", 312e12),
+        ("NVIDIA A100 80GB PCIe MIG 1g.10gb", None),
         ("NVIDIA L4", 121e12),
         ("NVIDIA L40S", None),
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
