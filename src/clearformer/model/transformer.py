@@ -301,6 +301,8 @@ class EncoderDecoder(Transformer):
 
     def encode(self, source: Source, source_padding: SourcePadding = None) -> EncoderOutput:
         """Return the encoder's output, which the decoder reads."""
+        check_tokens(source, "source")
+        check_padding(source_padding, source, "source_padding")
         vectors = self.read(source, source_padding, causal=False, prefix="encoder_")
         return EncoderOutput(vectors, source_padding)
 

@@ -413,11 +413,20 @@ for family, given in (("decoder", tokens[0]), ("encoder", [1]), ("encoder-decode
             call(given)
         except UserError as error:
             print(error)
-model = cf.build(cf.ModelConfig(family="encoder", **small))
-try:
-    model(tokens, torch.ones_like(tokens))
-except UserError as error:
-    print(error)
+encoder, pairs = (
+    cf.build(cf.ModelConfig(family=family, **small)) for family in ("encoder", "encoder-decoder")
+)
+for model, given in (
+    (encoder, (tokens, torch.ones_like(tokens))),
+    (pairs, ([1], tokens)),
+    (pairs, (tokens[0], tokens)),
+    (pairs, (tokens, tokens, torch.ones_like(tokens))),
+    (pairs, (tokens, tokens.float())),
+):
+    try:
+        model(*given)
+    except UserError as error:
+        print(error)
 """
     told = forks.run(script=script)
     assert told.returncode == 0, told.stderr
@@ -426,4 +435,7 @@ except UserError as error:
         *["tokens"] * 4,
         *["an encoder-decoder reads two texts"] * 2,
         "padding",
+        *["source"] * 2,
+        "source_padding",
+        "tokens",
     ]
