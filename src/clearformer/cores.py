@@ -1,5 +1,6 @@
-"""The cores of this machine: how many this process may use, and how busy other processes keep them."""
+"""The cores and the memory that this process may use, and how busy other processes keep the cores."""
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -32,14 +33,31 @@ def quotas() -> Iterator[float]:
     The quota of a container (`docker run --cpus 1`) is in the file `cpu.max`, or in two files in version 1 of control
     groups.
     """
+    for group in groups_of("cpu"):
+        yield from quota_of(group)
+
+
+def memory_limit() -> float:
+    """Return the bytes that this process may use by its control groups; infinity if none of them has a limit.
+
+    The limit of a container (`docker run --memory 2g`) is in the file `memory.max`, or `memory.limit_in_bytes` in
+    version 1 of control groups.
+    """
+    names = ("memory.max", "memory.limit_in_bytes")
+    lines = (line for group in groups_of("memory") for name in names for line in lines_of(group / name))
+    return min((float(line) for line in lines if line.isdecimal()), default=math.inf)
+
+
+def groups_of(controller: str) -> Iterator[Path]:
+    """Yield the folders of the control groups around this process that limit its `cpu` or its `memory`."""
     for line in lines_of(OWN_CGROUPS):
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        root = CGROUPS / "cpu" if controllers else CGROUPS
+        root = CGROUPS / controller if controllers else CGROUPS
         own = Path(path.lstrip("/"))
         for group in (own, *own.parents):
-            yield from quota_of(root / group)
+            yield root / group
 
 
 def quota_of(group: Path) -> Iterator[float]:

@@ -105,7 +105,9 @@ def test_loading_a_run(
 
     monkeypatch.setattr(loading, "in_new_process", once)
     assert main(["bench", "load", "text", "--rounds", "1", "--json"]) == 0
-    opening, first = json.loads(capsys.readouterr().out)["comparisons"]
+    printed = capsys.readouterr()
+    opening, first = json.loads(printed.out)["comparisons"]
+    assert "shards" not in printed.err  # of transformers' progress bar
     assert (opening["unit"], first["unit"]) == ("ms", "s")
     assert len(first["sides"]) == 2
     assert [command[1] for command in ran] == ["-m", "-c"]

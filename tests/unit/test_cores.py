@@ -1,12 +1,13 @@
 """Which cores this process may use, and how much others take of them."""
 
+import math
 import os
 from pathlib import Path
 
 import pytest
 
 from clearformer import cores
-from clearformer.cores import Usage, n_cores, quotas, usage
+from clearformer.cores import Usage, memory_limit, n_cores, quotas, usage
 
 
 @pytest.fixture
@@ -45,6 +46,25 @@ def test_quotas_of_the_first_version_count(system: Path) -> None:
     write(system / "cgroup/cpu/cpu.cfs_period_us", "100000\n")
     assert list(quotas()) == [1.5]
     assert n_cores() == 1
+
+
+@pytest.mark.parametrize(("allowed", "limit"), [("2147483648", 2**31), ("max", 2**32)])
+def test_a_container_s_memory_counts(system: Path, allowed: str, limit: float) -> None:
+    write(system / "own", "0::/a/b\n")
+    write(system / "cgroup/a/memory.max", f"{allowed}\n")  # of a group around the own one
+    write(system / "cgroup/a/b/memory.max", f"{2**32}\n")
+    assert memory_limit() == limit
+
+
+def test_a_memory_limit_of_the_first_version_counts(system: Path) -> None:
+    write(system / "own", "3:memory:/x\n2:cpu,cpuacct:/x\n0::/\n")
+    write(system / "cgroup/memory/x/memory.limit_in_bytes", "3000\n")
+    write(system / "cgroup/cpu/x/memory.limit_in_bytes", "5\n")  # another controller's folder
+    assert memory_limit() == 3000
+
+
+def test_without_a_control_group_no_memory_limit_counts(system: Path) -> None:
+    assert memory_limit() == math.inf
 
 
 def test_the_work_of_the_own_cores_counts_but_not_their_idle_time(system: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from clearformer.auto.rate import usual_rate
 from clearformer.auto.vocabulary import LEAST_FOR_WORDS, bits_saved
+from clearformer.cores import memory_limit
 from clearformer.data import Data, LabelledData, PairsData, TextData, open_pairs
 from clearformer.data.labelled.sources import open_labelled
 from clearformer.data.text.sources import FileSource, open_source
@@ -21,6 +22,9 @@ from clearformer.training.planning.run_plan import vocabulary_of
 
 SECONDS = 300.0  # if no time is given, or only a number of steps
 SECONDS_BESIDE_STEPS = 6.0  # of a command, for its start, measuring, the last evaluation and a sample
+# What training keeps for an element of the residual stream in each layer (about forty numbers), and, with dropout, for
+# an attention weight (itself, its factor, their product).
+STREAM_BYTES, PATTERN_BYTES = 40 * 2, 4 * 3
 GZIP_RATIO = 3  # a text's size over that of its .gz
 MOST_BYTES_PER_TOKEN = 4.0
 CHARACTERS_PER_SECOND, WORDS_PER_SECOND = 60e6, 5e6  # bytes of text that are tokenised per second
@@ -145,10 +149,10 @@ def text_bytes(data: TextData) -> int:
 
 
 def memory_of(device: torch.device) -> float:
-    """Return a device's memory in bytes."""
+    """Return a device's memory in bytes; for a CPU no more than this process may use, in a container for example."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return min(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")), memory_limit())
 
 
 # --- consequences of a budget -----------------------------------------------------------------------------
@@ -165,6 +169,15 @@ def seconds_of_steps(budget: Budget, tokenizer: TokenizerConfig) -> float:
     compiling = COMPILE_SECONDS if budget.is_compiled else 0.0
     beside = SECONDS_BESIDE_STEPS + compiling + seconds_to_prepare(budget, tokenizer)
     return max(budget.seconds / 2, budget.seconds - beside)
+
+
+def parts_for(batch_tokens: int, row_tokens: int, bytes_per_token: float, memory: float) -> int:
+    """Return the parts of a batch, a power of two: each fits into half of the memory or has one row."""
+    most_tokens = memory / 2 / bytes_per_token
+    parts = 1
+    while batch_tokens / parts > max(most_tokens, row_tokens):
+        parts *= 2
+    return parts
 
 
 def is_of_characters(tokenizer: TokenizerConfig) -> bool:

@@ -9,10 +9,13 @@ import math
 from dataclasses import replace
 
 from clearformer.auto.budget import (
+    PATTERN_BYTES,
     SECONDS,
+    STREAM_BYTES,
     Budget,
     Recommendation,
     bytes_per_token,
+    parts_for,
     reason_of_time,
     reason_to_end,
     seconds_of_steps,
@@ -77,6 +80,7 @@ def choose(budget: Budget) -> Recommendation:
     flops_per_step = 6 * block_parameters(d_model, n_layers) * BATCH * tokens_each
     most_steps = max(1, round(MOST_PASSES * budget.n_texts / BATCH))
     n_steps = max(1, min(round(flops / flops_per_step), most_steps))
+    bytes_per_position = n_layers * (STREAM_BYTES * d_model + PATTERN_BYTES * d_model // HEAD * context)
     passes = MOST_PASSES if n_steps == most_steps else n_steps * BATCH / budget.n_texts
     run = RunConfig(
         model=ModelConfig(
@@ -102,6 +106,7 @@ def choose(budget: Budget) -> Recommendation:
         train=TrainConfig(
             objective=ClassificationObjective(),
             batch_size=BATCH,
+            grad_accum_steps=parts_for(BATCH * context, context, bytes_per_position, budget.memory),
             max_wall_seconds=budget.seconds,
             max_steps=most_steps,  # holds even if steps are faster than estimated
             lr=lr_for(n_steps),

@@ -10,10 +10,13 @@ import math
 from dataclasses import replace
 
 from clearformer.auto.budget import (
+    PATTERN_BYTES,
     SECONDS,
+    STREAM_BYTES,
     Budget,
     Recommendation,
     bytes_per_token,
+    parts_for,
     reason_of_time,
     reason_to_end,
     seconds_of_steps,
@@ -86,13 +89,17 @@ def choose(budget: Budget) -> Recommendation:
     n_steps = max(1, round(read / batch_tokens))
     most_steps = max(1, round(MOST_PASSES * n_tokens / batch_tokens))
     passes = read / n_tokens
+    dropout = dropout_for(passes)
+    parts = parts_for(
+        batch_tokens, context, bytes_per_position(d_model, n_layers, context, dropout), budget.memory
+    )
     run = RunConfig(
         model=ModelConfig(
             family="encoder-decoder",
             d_model=d_model,
             n_layers=n_layers,
             max_seq_len=context,
-            dropout=dropout_for(passes),
+            dropout=dropout,
             attention=MultiHead(n_heads=d_model // HEAD, qk_norm=RMSNorm(learned=False)),
             position=RoPE(),
             norm=RMSNorm(learned=False),
@@ -104,6 +111,7 @@ def choose(budget: Budget) -> Recommendation:
         tokenizer=tokenizer,
         train=TrainConfig(
             objective=TranslationObjective(batch_tokens=batch_tokens),
+            grad_accum_steps=parts,
             max_wall_seconds=budget.seconds,
             max_steps=most_steps,  # holds even if steps are faster than estimated
             lr=lr_for(growth),
@@ -149,6 +157,12 @@ def batch_for(growth: float, n_tokens: float) -> int:
 def tokens_in_memory(memory: float, vocabulary: int) -> int:
     """Return the number of tokens whose logits, gradients and softmax fit into half of the memory."""
     return round(memory / 2 / (12 * vocabulary))
+
+
+def bytes_per_position(d_model: int, n_layers: int, context: int, dropout: float) -> float:
+    """Return the bytes that training keeps for a token on both sides, in rows of `context` tokens."""
+    patterns = 3 * PATTERN_BYTES * d_model // HEAD * context if dropout else 0  # of three attentions
+    return n_layers * (2 * STREAM_BYTES * d_model + patterns)
 
 
 def lr_for(growth: float) -> float:

@@ -11,9 +11,11 @@ import math
 
 from clearformer.auto.budget import (
     SECONDS,
+    STREAM_BYTES,
     Budget,
     Recommendation,
     bytes_per_token,
+    parts_for,
     reason_of_time,
     reason_to_end,
     seconds_of_steps,
@@ -49,6 +51,7 @@ LEAST_LR, MOST_LR = 0.008, 0.04
 LITTLE_TEXT = 300_000  # bytes; less of it has few tokens, where more were not tried
 LEAST_SAVED = 0.015  # bits per character; more tokens that save less make the run's loss higher
 PREPARING_SHARE = 0.4  # of the seconds, the most that preparing the text may take
+LOGIT_BYTES = 4 * 4  # for a logit: before and after the cap, its log-probability and its gradient
 HEAD = 64
 MOST_HEADS = 64
 LEAST_STEPS = 300
@@ -79,7 +82,8 @@ def choose(budget: Budget) -> Recommendation:
     lr = lr_for(growth)
     passes = read / n_tokens
     dropout = dropout_for(passes)
-    grad_accum_steps = parts_for(batch_tokens, context, n_layers * d_model, budget.memory)
+    bytes_per_position = max(STREAM_BYTES * n_layers * d_model, LOGIT_BYTES * vocabulary_of(tokenizer))
+    grad_accum_steps = parts_for(batch_tokens, context, bytes_per_position, budget.memory)
     n_steps = max(1, round(read / batch_tokens))
     max_steps = n_steps if passes >= MOST_PASSES else None
     run = RunConfig(
@@ -182,15 +186,6 @@ def held_out_for(n_bytes: float, bytes_read: float) -> float:
     """
     most = max(LEAST_HELD_OUT, EVALUATION_SHARE * 3 / 2 * bytes_read)
     return float(f"{min(HELD_OUT, most / n_bytes):.2g}")
-
-
-def parts_for(batch_tokens: int, context: int, width_times_layers: int, memory: float) -> int:
-    """Return the parts of a batch, each of which fits into memory: about forty numbers per element of the stream."""
-    most_tokens = memory / 2 / (40 * 2 * width_times_layers)
-    parts = 1
-    while batch_tokens / parts > max(most_tokens, context):
-        parts *= 2
-    return parts
 
 
 def reasons_of(

@@ -55,11 +55,12 @@ def bench_generation(
     Raises:
         UserError: the prompt and the new tokens are longer than the model's positions.
     """
-    length = PROMPT_TOKENS + n_new
-    if length > model.config.max_seq_len:
+    most = model.config.max_seq_len - PROMPT_TOKENS
+    if n_new > most:
+        way_out = f"give at most {most}" if most > 0 else "choose a model with more (model.max_seq_len)"
         raise UserError(
             f"--tokens {n_new}: with a prompt of {PROMPT_TOKENS} this exceeds the model's "
-            f"{model.config.max_seq_len} positions; give at most {model.config.max_seq_len - PROMPT_TOKENS}"
+            f"{model.config.max_seq_len} positions; {way_out}"
         )
     asked = asked_for(against, PEERS)
     missing = [found for name, folder in asked.items() if (found := absence(name, folder))]
@@ -117,10 +118,15 @@ def random_prompts(vocab_size: int, n: int) -> list[list[int]]:
 
 
 def _bandwidth(ours: "_Writer", figures: Figures, n_streams: int, limits: Limits) -> dict[str, Any]:
-    """Return the bytes of weights read per second: each step of a batch reads all of them once."""
-    n_bytes = sum(p.numel() * p.element_size() for p in ours.model.parameters())
-    read = n_bytes * figures.median / n_streams
+    """Return the bytes of weights read per second: each step of a batch reads once what `bytes_read` counts."""
+    read = bytes_read(ours.model) * figures.median / n_streams
     return {"weights_read_per_second": round(read), "of_measured_read_rate": round(read / limits.read, 4)}
+
+
+def bytes_read(model: Decoder) -> int:
+    """Return the bytes of a model's weights, without embeddings that are not the head too: a step reads few rows."""
+    looked_up = model.embed.weight if model.head is not None else None
+    return sum(p.numel() * p.element_size() for p in model.parameters() if p is not looked_up)
 
 
 def _all_agree(ours: list[list[int]], others: dict[str, list[list[int]]]) -> str:

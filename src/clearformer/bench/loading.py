@@ -45,7 +45,8 @@ def bench_loading(
         if asked and not absent:
             name, folder = with_version("transformers"), Path(scratch) / "theirs"
             theirs, note = in_transformers(run.model)
-            theirs.save_pretrained(folder)  # type: ignore[operator]
+            with quietly():
+                theirs.save_pretrained(folder)  # type: ignore[operator]
             code = [sys.executable, "-c", THEIR_FIRST_TOKEN, str(folder)]
             opening.append(Contender(name, lambda: 1000 * seconds_of(lambda: open_theirs(folder)), note))
             first.append(Contender(name, lambda: seconds_of(lambda: in_new_process(code)), note))

@@ -91,7 +91,7 @@ def _sizes(model: ModelConfig) -> str:
 
 def _facts(ours: "_Ours", figures: Figures, limits: Limits) -> dict[str, Any]:
     """Return our share of the machine's rate, and the memory that our side takes."""
-    flops = count_flops(ours.config.model)
+    flops = count_flops(ours.config.model, ours.config.train.n_passes)
     per_token = flops.forward + flops.backward
     matrix_rate = getattr(limits, ours.config.train.dtype)
     return {

@@ -33,7 +33,7 @@ DEVICES = {
     "h200": Device(r"NVIDIA H200", {"bfloat16": 989.4e12, "float32": 66.9e12}),
     "h100-sxm": Device(r"NVIDIA H100 80GB HBM3", {"bfloat16": 989.4e12, "float32": 66.9e12}),
     "h100-pcie": Device(r"NVIDIA H100 PCIe", {"bfloat16": 756e12, "float32": 51.2e12}),
-    "a100": Device(r"NVIDIA A100-(SXM4|PCIE)-\d+GB", {"bfloat16": 312e12, "float32": 19.5e12}),
+    "a100": Device(r"NVIDIA A100(-(SXM4|PCIE)-\d+GB| 80GB PCIe)", {"bfloat16": 312e12, "float32": 19.5e12}),
     "rtx4090": Device(r"NVIDIA GeForce RTX 4090", {"bfloat16": 165.2e12, "float32": 82.6e12}),
     "l4": Device(r"NVIDIA L4", {"bfloat16": 121e12, "float32": 30.3e12}),
     "t4": Device(r"Tesla T4", {"float32": 8.1e12}),
@@ -75,15 +75,16 @@ class Rate:
 
 
 def named_rate(name: str, dtype: str) -> Rate:
-    """Return the datasheet's rate of a named device; for its fastest dtype where `dtype` is `auto`.
+    """Return the datasheet's rate of a device, in upper or lower case; for its fastest dtype if `dtype` is `auto`.
 
     Raises:
         ConfigError: the device is not in the table, or has no rate for the dtype.
     """
+    given, name = name, name.lower()
     if name not in DEVICES:
         known = ", ".join(DEVICES)
         raise ConfigError(
-            f"device: no rate is known for {name!r}; use measure (this machine) or one of {known}"
+            f"device: no rate is known for {given!r}; use measure (this machine) or one of {known}"
         )
     peak = DEVICES[name].peak
     if dtype == "auto":

@@ -34,7 +34,8 @@ class ActivationCache(dict[str, Tensor]):
     def __missing__(self, key: Any) -> Tensor:
         name = f"hook_{key}"
         if isinstance(key, tuple):
-            return self[self._name_in_layer(*key)] if 2 <= len(key) <= 3 else self._unknown(key)
+            is_of_a_layer = 2 <= len(key) <= 3 and isinstance(key[0], str)
+            return self[self._name_in_layer(*key)] if is_of_a_layer else self._unknown(key)
         return dict.__getitem__(self, name) if name in self else self._unknown(key)
 
     def _name_in_layer(self, short: str, layer: int, stack: str | None = None) -> str:

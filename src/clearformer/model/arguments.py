@@ -9,20 +9,36 @@ from clearformer.errors import UserError, count
 from clearformer.model.shapes import SourcePadding
 
 
-def check_tokens(tokens: Any) -> None:
-    """Raise UserError unless `tokens` is a tensor [B T] of token ids."""
+def check_tokens(tokens: Any, name: str = "tokens") -> None:
+    """Raise UserError unless the argument of that name is a tensor [B T] of token ids."""
     if not isinstance(tokens, Tensor):
         raise UserError(
-            f"tokens: must be a tensor [B T] of ids; got {type(tokens).__name__} (torch.tensor([ids]) makes one)"
+            f"{name}: must be a tensor [B T] of ids; got {type(tokens).__name__} (torch.tensor([ids]) makes one)"
         )
     if tokens.dim() != 2:
         raise UserError(
-            f"tokens: must be a tensor [B T] of ids; got {count(tokens.dim(), 'dimension')} "
-            "(tokens[None] adds the batch dimension)"
+            f"{name}: must be a tensor [B T] of ids; got {count(tokens.dim(), 'dimension')} "
+            f"({name}[None] adds the batch dimension)"
         )
     if tokens.dtype not in (torch.int64, torch.int32):
         raise UserError(
-            f"tokens: ids must be int64 or int32; got {tokens.dtype} (tokens.long() converts them)"
+            f"{name}: ids must be int64 or int32; got {tokens.dtype} ({name}.long() converts them)"
+        )
+
+
+def check_padding(padding: Any, tokens: Tensor, name: str = "padding") -> None:
+    """Raise UserError unless the argument of that name is None or a tensor of bools, one for each token."""
+    if padding is None:
+        return
+    if not isinstance(padding, Tensor) or padding.dtype != torch.bool:
+        got = padding.dtype if isinstance(padding, Tensor) else type(padding).__name__
+        raise UserError(
+            f"{name}: must be a tensor of bools, True where a token is real; got {got} (mask == 1 converts one of "
+            "0 and 1)"
+        )
+    if padding.shape != tokens.shape:
+        raise UserError(
+            f"{name}: must have one bool for each of the tokens {list(tokens.shape)}; got {list(padding.shape)}"
         )
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from clearformer.errors import ConfigError, UserError
 from clearformer.hooks import HookedModule, HookPoint
 from clearformer.model import fast
-from clearformer.model.arguments import check_length, check_tokens
+from clearformer.model.arguments import check_length, check_padding, check_tokens
 from clearformer.model.block import Block, EncoderOutput
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
@@ -77,7 +77,8 @@ class Transformer(HookedModule, ABC):
         cache: The result of `new_cache`; `tokens` then continue the sequences that it holds.
         last_only: Whether to return the vectors of the last position alone, [B 1 D].
 
-    They raise UserError for sequences longer than `max_seq_len` and for anything but a tensor [B T] of token ids.
+    They raise UserError for sequences longer than `max_seq_len`, for anything but a tensor [B T] of token ids, and for
+    a padding that is no such tensor of bools.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -171,6 +172,7 @@ class Transformer(HookedModule, ABC):
     def mask(self, tokens: Tokens, padding: Padding, causal: bool, cache: Cache | None = None) -> Mask:
         """Return the mask, and extend the cache by `tokens`; raises UserError where they are invalid or too many."""
         check_tokens(tokens)
+        check_padding(padding, tokens)
         n_new, n_before = tokens.shape[1], cache.length if cache else 0
         whole = cache.joined_padding(n_new, padding) if cache else padding
         check_length(n_before + n_new, whole, self.config.max_seq_len)
@@ -299,6 +301,8 @@ class EncoderDecoder(Transformer):
 
     def encode(self, source: Source, source_padding: SourcePadding = None) -> EncoderOutput:
         """Return the encoder's output, which the decoder reads."""
+        check_tokens(source, "source")
+        check_padding(source_padding, source, "source_padding")
         vectors = self.read(source, source_padding, causal=False, prefix="encoder_")
         return EncoderOutput(vectors, source_padding)
 

@@ -22,6 +22,8 @@ from clearformer.data import LabelledData
 from clearformer.errors import DataError
 from clearformer.presets import resolve_run
 from clearformer.text import WordPieceTokenizerSpec
+from clearformer.training.planning.memory import training_memory
+from clearformer.training.planning.run_plan import expected_vocabulary
 
 CORES, GPU = 4e11, 7e14
 
@@ -80,6 +82,16 @@ def test_time_is_left_for_the_baseline() -> None:
     without = seconds_of_steps(uncompiled, choose(uncompiled).run.tokenizer)
     assert f"{without - BASELINE_SECONDS:.0f} s of it for steps" in choose(uncompiled).reasons[0]
     assert " 5 s of it for steps" in choose(budget(n_texts=100_000, seconds=20)).reasons[0]  # a quarter
+
+
+def test_a_batch_of_long_texts_fits_into_the_memory() -> None:
+    given = replace(budget(1_000_000, seconds=86_400, each=1000, longest=2000), memory=4e9)
+    run = choose(given).run
+    model = run.model.replace(vocab_size=expected_vocabulary(run), n_classes=2)
+
+    assert run.train.batch_size == BATCH
+    assert training_memory(model, run.train.replace(dtype="float32")).peak < 4e9
+    assert choose(budget()).run.train.grad_accum_steps == 1
 
 
 def test_texts_are_cut_where_they_are_longer_than_usual() -> None:

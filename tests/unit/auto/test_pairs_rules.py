@@ -1,6 +1,7 @@
 """The preset `auto` for pairs: what it measures, what it decides, and that it says why."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from clearformer.presets import resolve_run
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
 from clearformer.training.config import RunConfig
 from clearformer.training.objectives import TranslationObjective
+from clearformer.training.planning.memory import training_memory
+from clearformer.training.planning.run_plan import expected_vocabulary
 
 CORES, GPU = 4e11, 7e14
 CAPTIONS = 3_900_000
@@ -107,6 +110,17 @@ def test_the_logits_of_a_batch_fit_into_the_memory() -> None:
 
     assert batch_tokens(large[0]) > 10_000
     assert batch_tokens(large[1]) * getattr(large[1].tokenizer, "vocab_size", 0) * 12 < 1.01e9
+
+
+def test_a_batch_of_long_pairs_fits_into_the_memory() -> None:
+    run = choose(replace(budget(10**8, seconds=86_400, rate=2e11, longest=2000), memory=4e9)).run
+    model = run.model.replace(vocab_size=expected_vocabulary(run), n_layers=2)
+    whole = run.train.replace(dtype="float32", grad_accum_steps=1)
+
+    layers = run.model.n_layers / 2  # further ones are alike
+    assert layers * training_memory(model, whole).activations > 8e9
+    assert layers * training_memory(model, run.train.replace(dtype="float32")).activations < 4e9
+    assert choose(budget()).run.train.grad_accum_steps == 1
 
 
 def test_long_pairs_have_room_as_far_as_they_are_of_a_usual_length() -> None:

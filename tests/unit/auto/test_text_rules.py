@@ -7,15 +7,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from clearformer.auto import Budget, measure, text
-from clearformer.auto.budget import SECONDS_BESIDE_STEPS, bytes_per_token, seconds_of_steps, text_bytes
+from clearformer.auto import budget as budget_module
+from clearformer.auto.budget import (
+    SECONDS_BESIDE_STEPS,
+    bytes_per_token,
+    memory_of,
+    seconds_of_steps,
+    text_bytes,
+)
 from clearformer.auto.text import choose
 from clearformer.data import TextData
 from clearformer.errors import DataError
 from clearformer.presets import resolve_run
-from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
+from clearformer.text import BPETokenizerSpec, CharTokenizerSpec, GPT2TokenizerSpec
 from clearformer.training.config import RunConfig, TokenizerConfig
+from clearformer.training.planning.memory import training_memory
+from clearformer.training.planning.run_plan import expected_vocabulary
 
 CORES, GPU = 7.8e11, 7e14
 SHAKESPEARE, GIGABYTE, SMALL = 1_115_394, 10**9, 50_000
@@ -168,6 +178,13 @@ def test_a_batch_that_does_not_fit_is_taken_in_parts() -> None:
     assert choose(roomy).run.train.grad_accum_steps < choose(tight).run.train.grad_accum_steps
 
 
+def test_the_logits_of_a_large_vocabulary_fit_into_the_memory() -> None:
+    run = choose(Budget(GIGABYTE, 3600, 1e12, memory=4e9, tokenizer=GPT2TokenizerSpec())).run
+    model = run.model.replace(vocab_size=expected_vocabulary(run))
+
+    assert training_memory(model, run.train.replace(dtype="float32")).peak < 4e9
+
+
 @pytest.mark.parametrize("seconds", [20, 300, 86_400])
 def test_a_small_text_holds_out_a_tenth(seconds: float) -> None:
     assert choose(budget(seconds=seconds)).run.data.val_fraction == 0.1
@@ -211,6 +228,12 @@ def test_files_without_a_byte_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     with pytest.raises(DataError, match=r"there is no text in it"):
         text_bytes(TextData(path=str(tmp_path)))
+
+
+def test_a_container_has_the_memory_that_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = memory_of(torch.device("cpu"))
+    monkeypatch.setattr(budget_module, "memory_limit", lambda: 1e8)
+    assert memory_of(torch.device("cpu")) == 1e8 < installed
 
 
 def test_a_built_in_text_is_counted() -> None:

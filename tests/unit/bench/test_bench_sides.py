@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from clearformer.bench import generation, machine
-from clearformer.bench.generation import bench_generation
+from clearformer.bench.generation import bench_generation, bytes_read
 from clearformer.bench.machine import Limits, measure_limits
 from clearformer.bench.rounds import Comparison
 from clearformer.bench.tokenizing import bench_tokenizing
@@ -54,6 +54,15 @@ def test_training_beside_transformers(tmp_path: Path) -> None:
     assert facts["ms_per_step"] == pytest.approx(1000 * 4 * 16 / ours, rel=0.01)
     assert facts["mfu"] is None
     assert (facts["dtype"], facts["compiled"]) == ("float32", False)
+
+
+def test_two_passes_of_a_step_count_twice(tmp_path: Path) -> None:
+    dropped = tiny_run(tmp_path, "model.dropout=0.1")
+    one, two = (
+        bench_training(run, None, 1, 1, LIMITS).facts["flops_per_token"]
+        for run in (dropped, dropped.replace(train=dropped.train.replace(r_drop=1.0)))
+    )
+    assert two == 2 * one
 
 
 TRAIN_PY = """
@@ -153,6 +162,12 @@ def test_in_bfloat16_the_weights_are_read_in_bfloat16() -> None:
     assert model.embed.weight.dtype == torch.float32  # what was handed in is left as it was
 
 
+def test_of_embeddings_that_are_no_head_a_step_reads_a_few_rows() -> None:
+    tied, untied = (decoder("minigpt", tie_embeddings=tied) for tied in (True, False))
+    assert bytes_read(tied) == 4 * sum(p.numel() for p in tied.parameters())
+    assert bytes_read(untied) == bytes_read(tied)  # its head's matrix in place of the embeddings
+
+
 def test_another_model_s_tokens_are_not_compared() -> None:
     [found] = bench_generation(decoder("lecture"), [], 1, 5, [1], "float32", LIMITS)
     assert "a GPT-2 of the same sizes" in found.sides[1].note
@@ -162,6 +177,9 @@ def test_another_model_s_tokens_are_not_compared() -> None:
 def test_more_tokens_than_positions_are_refused() -> None:
     with pytest.raises(UserError, match=r"--tokens 17: .* give at most 16"):
         bench_generation(decoder("minigpt"), [], 1, 17, [1], "float32", LIMITS)
+    short = build(decoder("minigpt").config.replace(max_seq_len=8))
+    with pytest.raises(UserError, match=r"the model's 8 positions; choose a model with more"):
+        bench_generation(short, [], 1, 1, [1], "float32", LIMITS)
 
 
 # --- tokenising -------------------------------------------------------------------------------------------

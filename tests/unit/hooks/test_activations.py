@@ -68,6 +68,8 @@ WRONG = {
         "encoder",
     ): "no layers of a stack 'encoder' were kept: this model has only one; omit it",
     ("pattern",): 'an activation is looked up by its name or by ("pattern", layer)',
+    (0, 1): 'an activation is looked up by its name or by ("pattern", layer); got (0, 1)',
+    (0, "pattern"): "an activation is looked up by its name or by (\"pattern\", layer); got (0, 'pattern')",
     7: 'an activation is looked up by its name or by ("pattern", layer); got 7',
 }
 

@@ -8,7 +8,7 @@ import torch
 
 from clearformer.errors import ConfigError, UserError
 from clearformer.model import Decoder, Encoder, EncoderDecoder, ModelConfig, build, build_undrawn
-from clearformer.model.arguments import check_tokens
+from clearformer.model.arguments import check_padding, check_tokens
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import ReLU
 from clearformer.model.init import Gaussian
@@ -381,6 +381,24 @@ def test_what_are_no_tokens_is_refused(tokens: object, line: str) -> None:
         check_tokens(tokens)
 
 
+@pytest.mark.parametrize(
+    ("padding", "line"),
+    [
+        (
+            torch.ones(1, 2, dtype=torch.long),
+            r"^padding: must be a tensor of bools.*; got torch\.int64 \(mask == 1",
+        ),
+        ([[True, True]], r"^padding: must be a tensor of bools.*; got list"),
+        (torch.ones(1, 3, dtype=torch.bool), r"^padding: .* each of the tokens \[1, 2\]; got \[1, 3\]$"),
+    ],
+)
+def test_what_is_no_padding_is_refused(padding: object, line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        check_padding(padding, torch.tensor([[1, 2]]))
+    check_padding(None, torch.tensor([[1, 2]]))
+    check_padding(torch.tensor([[False, True]]), torch.tensor([[1, 2]]))
+
+
 def test_a_user_sees_the_line_and_not_the_error_behind_it(forks: ForkServer) -> None:
     """In a process of its own, for here the annotations are checked before the model is asked."""
     script = """
@@ -395,10 +413,29 @@ for family, given in (("decoder", tokens[0]), ("encoder", [1]), ("encoder-decode
             call(given)
         except UserError as error:
             print(error)
+encoder, pairs = (
+    cf.build(cf.ModelConfig(family=family, **small)) for family in ("encoder", "encoder-decoder")
+)
+for model, given in (
+    (encoder, (tokens, torch.ones_like(tokens))),
+    (pairs, ([1], tokens)),
+    (pairs, (tokens[0], tokens)),
+    (pairs, (tokens, tokens, torch.ones_like(tokens))),
+    (pairs, (tokens, tokens.float())),
+):
+    try:
+        model(*given)
+    except UserError as error:
+        print(error)
 """
     told = forks.run(script=script)
     assert told.returncode == 0, told.stderr
     lines = told.stdout.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["tokens"] * 4 + [
-        "an encoder-decoder reads two texts"
-    ] * 2
+    assert [line.partition(":")[0] for line in lines] == [
+        *["tokens"] * 4,
+        *["an encoder-decoder reads two texts"] * 2,
+        "padding",
+        *["source"] * 2,
+        "source_padding",
+        "tokens",
+    ]

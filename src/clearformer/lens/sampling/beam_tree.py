@@ -206,7 +206,9 @@ def _tree(begun: Beginning, settings: BeamSearch, max_new_tokens: int, on_part: 
     )
     for place, each in enumerate(hypotheses):
         growing.mark(place, each)
-    found = [Found(begun.continuation(each.tokens), each.tokens, each.logprob, each.score) for each in hypotheses]
+    found = [
+        Found(begun.continuation(each.tokens), each.tokens, each.logprob, each.score) for each in hypotheses
+    ]
     return BeamTree(begun.last_label, settings.beams, growing.nodes, found)
 
 

@@ -152,6 +152,7 @@ def test_a_named_device_has_its_datasheet_s_rate() -> None:
     rate = named_rate("a100", "bfloat16")
     assert (rate.flops_per_second, rate.source, rate.dtype) == (312e12, "datasheet", "bfloat16")
     assert named_rate("a100", "float32").flops_per_second == 19.5e12
+    assert named_rate("A100", "bfloat16") == rate
 
 
 @pytest.mark.parametrize("name", DEVICES)
@@ -174,6 +175,9 @@ def test_a_type_that_a_device_lacks_is_refused_with_the_one_it_has() -> None:
     [
         ("NVIDIA H200", 989.4e12),
         ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA A100-PCIE-40GB", 312e12),
+        ("NVIDIA A100 80GB PCIe", 312e12),
+        ("NVIDIA A100 80GB PCIe MIG 1g.10gb", None),
         ("NVIDIA L4", 121e12),
         ("NVIDIA L40S", None),
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
