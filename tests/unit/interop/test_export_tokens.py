@@ -196,3 +196,13 @@ def test_a_translation_begins_with_what_config_json_says(tmp_path: Path) -> None
 def test_a_folder_without_any(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="has no tokenizer"):
         read_tokenizer(tmp_path, Fields({}), config_of(tokenizer_of("byte", "decoder"), "decoder"))
+
+
+def test_an_encoder_whose_folder_names_no_special_tokens_has_berts(tmp_path: Path) -> None:
+    """As the first BERT, whose tokenizer_config.json says only that it lowercases."""
+    tokenizer = tokenizer_of("wordpiece", "encoder")
+    fields = written(tokenizer, "encoder", tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    back = read_tokenizer(tmp_path, fields, config_of(tokenizer, "encoder"))
+    for role in ("pad_id", "bos_id", "eos_id", "mask_id", "unk_id"):
+        assert getattr(back, role) == getattr(tokenizer, role) is not None, role

@@ -13,9 +13,17 @@ from clearformer.model import ModelConfig
 from clearformer.text import Tokenizer, VocabularyTokenizer
 from clearformer.text.documents import added_tokens, open_backend
 from clearformer.text.kinds.imported import ImportedTokenizer, marks_of
+from clearformer.text.tokenizer import BERT_CLS, BERT_MASK, BERT_PAD, BERT_SEP, BERT_UNK
 
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
+BERT_NAMES = {  # which transformers takes where a folder names none, as those of the first BERTs
+    "pad_token": BERT_PAD,
+    "unk_token": BERT_UNK,
+    "cls_token": BERT_CLS,
+    "sep_token": BERT_SEP,
+    "mask_token": BERT_MASK,
+}
 
 
 # --- writing ----------------------------------------------------------------------------------------------
@@ -145,7 +153,8 @@ def _roles_here(
 
     `before` holds the ids that the tokeniser puts before a text.
     """
-    ids = {role: vocabulary.get(name) for role, name in _named_tokens(folder).items()}
+    usual = BERT_NAMES if family == "encoder" else {}
+    ids = {role: vocabulary.get(name) for role, name in (usual | _named_tokens(folder)).items()}
     roles = {
         "unk": ids.get("unk_token"),
         "mask": ids.get("mask_token"),
