@@ -381,14 +381,18 @@ def _example(parts: _Parts) -> str:
 
 
 def _compared(name: str, tokenizer: "Tokenizer", parts: _Parts, example: str) -> dict[str, Any]:
-    from clearformer.text import cut_of
+    from clearformer.text import UnknownCharacterError, cut_of
 
+    try:
+        cut = cut_of(tokenizer, parts.measured_lines())
+    except UnknownCharacterError as error:  # its place is one in a single line of the text
+        raise error.at(f"--tokenizer {name}, {parts.measured_on}") from None
     return {
         "name": name,
         "kind": tokenizer.kind,
         "vocab_size": tokenizer.vocab_size,
         "lossless": tokenizer.lossless,
-        **cut_of(tokenizer, parts.measured_lines()).to_json(),
+        **cut.to_json(),
         "example": [tokenizer.token_label(token) for token in tokenizer.encode(example).tolist()],
     }
 
@@ -402,10 +406,10 @@ def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
         (
             _visible(row["name"], console.encoding),
             f"{row['vocab_size']:,}",
-            f"{row['tokens_per_word']:.3f}",
-            f"{row['tokens_per_line']:.2f}",
-            f"{row['bytes_per_token']:.3f}",
-            f"{row['unknown_share']:.2%}",
+            _ratio(row["tokens_per_word"], ".3f"),
+            _ratio(row["tokens_per_line"], ".2f"),
+            _ratio(row["bytes_per_token"], ".3f"),
+            _ratio(row["unknown_share"], ".2%"),
             "yes" if row["lossless"] else "no",
         )
         for row in compared
@@ -414,6 +418,11 @@ def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
     for row in compared:
         console.print(f"{_visible(row['name'], console.encoding)} {row['vocab_size']:,}:")
         console.print("  " + _visible("|".join(row["example"]), console.encoding))
+
+
+def _ratio(value: float | None, how: str) -> str:
+    """Format a ratio; a tokeniser that leaves out all of a text has none to its tokens."""
+    return "-" if value is None else format(value, how)
 
 
 def _find_tokenizer(name: str, text: str | None = None) -> "Tokenizer":
