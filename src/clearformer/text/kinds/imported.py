@@ -53,7 +53,6 @@ _KEEPS_TEXT = {
     "Digits",
     "Punctuation",
     "Prepend",
-    "Replace",
     "NFC",
     "Sequence",
 }
@@ -248,11 +247,21 @@ def _keeps_all(document: Document, ids: Mapping[str, int]) -> bool:
     if "ByteLevel" in decoders:  # the library leaves out a byte that the vocabulary lacks
         spelt = any(part["type"] == "ByteLevel" for part in before)
         every_byte = spelt and ids.keys() >= BYTE_BY_SPELLING.keys()
-    elif document["model"].get("byte_fallback"):
+    elif "ByteFallback" in decoders and document["model"].get("byte_fallback"):
         every_byte = all(f"<0x{byte:02X}>" in ids for byte in range(256))
     removes = any(part.get("behavior") == "Removed" for part in before)
     prefixed = any(part["type"] == "ByteLevel" and part.get("add_prefix_space") for part in before)
-    return every_byte and not removes and not prefixed and all(part["type"] in _KEEPS_TEXT for part in before)
+    # An added token takes the spaces beside it too; special ones are never read from a text.
+    plain = [token for token in added_tokens(document) if not token.get("special")]
+    strips = any(token.get("lstrip") or token.get("rstrip") for token in plain)
+    return every_byte and not (removes or prefixed or strips) and all(map(_keeps_text, before))
+
+
+def _keeps_text(part: Document) -> bool:
+    """Whether a normaliser or pre-tokeniser loses nothing; one that replaces may do so with single spaces only."""
+    if part["type"] == "Replace":
+        return part.get("pattern") == {"String": " "} and bool(part.get("content"))
+    return part["type"] in _KEEPS_TEXT
 
 
 class _Decoding:

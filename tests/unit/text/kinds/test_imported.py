@@ -204,6 +204,34 @@ def test_bytes_that_nothing_spells_before_the_model_are_lost():
     assert tokenizer.decode(tokenizer.encode("the the")) == "thethe"
 
 
+@pytest.mark.parametrize(
+    ("changes", "text", "back"),
+    [
+        ({"normalizer": {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}}, "t  h", "t h"),
+        ({"normalizer": {"type": "Replace", "pattern": {"String": "''"}, "content": '"'}}, "''", '"'),
+        ({"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": ""}}, "t h", "th"),
+        ({"decoder": METASPACE}, "tQ", "t<0x51>"),
+        (
+            {"added_tokens": [special("<t>", 264, special=False, lstrip=True, rstrip=True)]},
+            "t <t> h",
+            "t<t>h",
+        ),
+    ],
+)
+def test_what_a_file_does_to_a_text_is_a_loss(changes: dict, text: str, back: str):
+    tokenizer = ImportedTokenizer(LLAMA | changes)
+    assert tokenizer.decode(tokenizer.encode(text)) == back
+    assert not tokenizer.lossless
+
+
+def test_a_space_that_is_spelled_is_no_loss():
+    spelled = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    normalizer = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, spelled]}
+    tokenizer = ImportedTokenizer(LLAMA | {"pre_tokenizer": None, "normalizer": normalizer})
+    assert tokenizer.lossless
+    assert tokenizer.decode(tokenizer.encode("th  日 ")) == "th  日 "
+
+
 def test_truncation_and_padding_of_the_file_are_left_out():
     cut = LLAMA | {
         "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
