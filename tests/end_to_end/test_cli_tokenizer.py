@@ -300,6 +300,7 @@ def test_show_finds_a_run_by_folder_and_by_name(
     ("arguments", "message"),
     [
         (["x", "--tokenizer", "byt"], "did you mean 'byte'"),
+        (["x", "--tokenizer", ""], "--tokenizer: the name is empty"),
         (["x", "--tokenizer", "corpus.txt"], "corpus.txt: not JSON"),
         (["x", "--tokenizer", "."], "tokenizer.json: there is no such file"),
         (["x", "--merges"], "--merges needs BPE, and this is a byte tokenizer"),
@@ -507,6 +508,7 @@ def test_compare_prints_a_table_and_an_example_cut_by_each(sayings: Path, column
             "--kinds takes a list of char, byte, bpe, wordpiece, unigram; got ''",
         ),
         (["corpus.txt", "--tokenizer", "nothing"], "--tokenizer nothing: neither a file"),
+        (["corpus.txt", "--tokenizer", ""], "--tokenizer: the name is empty"),
         (["corpus.txt", "--tokenizer", "char"], "use --kinds char"),
         (["corpus.txt", "--tokenizer", "corpus.txt"], "corpus.txt: not JSON"),
         (["corpus.txt", "--held-out", "blank.txt", "--kinds", "byte"], "no text to measure on"),

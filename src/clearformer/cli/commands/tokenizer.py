@@ -178,6 +178,7 @@ def show(
     For BPE, --merges shows the merges that made them. A text that begins with - goes after --: clearformer tokenizer
     show -- "-x".
     """
+    check_not_empty("--tokenizer", [tokenizer])
     if text == "-":
         text = standard_input.read_text()
     check_utf8("TEXT", text)
@@ -236,6 +237,7 @@ def compare(
     """Compare how many tokens tokenizers need for a held-out text."""
     check_not_empty("FILE", paths)
     check_not_empty("--held-out", [held_out])
+    check_not_empty("--tokenizer", tokenizer or [])
     check_not_empty("--field", [field])
     made = {name: _find_tokenizer(name) for name in tokenizer or []}
     if kinds is None and not tokenizer:
