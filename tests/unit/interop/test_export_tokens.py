@@ -168,6 +168,17 @@ def test_an_id_below_zero_is_none(tmp_path: Path) -> None:
     assert back.pad_id is None
 
 
+@pytest.mark.parametrize("ids", [50256, [50256], []])
+def test_an_id_beyond_the_vocabulary_is_none(ids: Any, tmp_path: Path) -> None:
+    """As in the config.json of a GPT-2 of few tokens whose maker left the id of <|endoftext|> as it was."""
+    tokenizer = BPETokenizerSpec(vocab_size=290, eos=True).train([TEXT])
+    written(tokenizer, "decoder", tmp_path)
+    config = config_of(tokenizer, "decoder")
+    assert read_tokenizer(tmp_path, Fields({"eos_token_id": ids}), config).eos_id == tokenizer.eos_id
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert read_tokenizer(tmp_path, Fields({"eos_token_id": ids}), config).eos_id is None
+
+
 def test_a_vocabulary_that_is_too_large(tmp_path: Path) -> None:
     tokenizer = tokenizer_of("bpe", "decoder")
     fields = written(tokenizer, "decoder", tmp_path)
