@@ -464,19 +464,15 @@ def _require_merges(tokenizer: "Tokenizer") -> "BPETokenizer":
 
 def _as_data(text: str, tokenizer: "Tokenizer", bpe: "BPETokenizer | None") -> dict[str, Any]:
     ids = tokenizer.encode(text).tolist()
+    spelled = {  # each once, as a long text repeats them
+        token: {"label": tokenizer.token_label(token), "bytes": tokenizer.token_bytes(token).hex()}
+        for token in set(ids)
+    }
     data = {
         "kind": tokenizer.kind,
         "vocab_size": tokenizer.vocab_size,
         **_totals(text, len(ids)),
-        "tokens": [
-            {
-                "index": index,
-                "id": token,
-                "label": tokenizer.token_label(token),
-                "bytes": tokenizer.token_bytes(token).hex(),
-            }
-            for index, token in enumerate(ids)
-        ],
+        "tokens": [{"index": index, "id": token, **spelled[token]} for index, token in enumerate(ids)],
     }
     if bpe:
         data["merges"] = list(_merge_labels(bpe, text))
