@@ -217,3 +217,15 @@ def test_an_encoder_whose_folder_names_no_special_tokens_has_berts(tmp_path: Pat
     back = read_tokenizer(tmp_path, fields, config_of(tokenizer, "encoder"))
     for role in ("pad_id", "bos_id", "eos_id", "mask_id", "unk_id"):
         assert getattr(back, role) == getattr(tokenizer, role) is not None, role
+
+
+def test_an_encoder_without_special_tokens_is_refused(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("byte", "decoder")
+    fields = written(tokenizer, "encoder", tmp_path)
+    config = config_of(tokenizer, "encoder")
+    with pytest.raises(TokenizerError, match="needs pad_token, cls_token, sep_token, mask_token: name"):
+        read_tokenizer(tmp_path, fields, config)
+    (tmp_path / "tokenizer_config.json").write_text('{"cls_token": "a", "sep_token": "b", "pad_token": "c"}')
+    with pytest.raises(TokenizerError, match="needs mask_token: name"):
+        read_tokenizer(tmp_path, fields, config)
+    assert read_tokenizer(tmp_path, fields, config.replace(n_classes=2)).bos_id == ord("a")

@@ -169,9 +169,20 @@ def _roles_here(
         roles["bos"] = bos if before == [bos] else None
     elif family == "encoder":
         roles |= {"bos": ids.get("cls_token"), "eos": ids.get("sep_token")}
+        _check_encoder_has(roles, masked=config.n_classes is None)
     else:
         roles["bos"] = first_of(fields.get("decoder_start_token_id"), roles["pad"])
     return {role: token for role, token in roles.items() if token is not None}
+
+
+def _check_encoder_has(roles: Mapping[str, int | None], masked: bool) -> None:
+    needed = {"pad_token": "pad", "cls_token": "bos", "sep_token": "eos"} | (
+        {"mask_token": "mask"} if masked else {}
+    )
+    if lacking := [name for name, role in needed.items() if roles[role] is None]:
+        raise TokenizerError(
+            f"an encoder needs {', '.join(lacking)}: name the token of its vocabulary in {TOKENIZER_CONFIG}"
+        )
 
 
 def _first_of(n_rows: int, *candidates: Any) -> int | None:
