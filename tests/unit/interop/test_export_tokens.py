@@ -160,6 +160,21 @@ def test_ids_that_no_token_has_are_named_too(tmp_path: Path) -> None:
     )
 
 
+def test_a_decoder_s_padding_takes_no_text_away(tmp_path: Path) -> None:
+    """As the 0 that many give GPT-2, whose token 0 is "!"."""
+    tokenizer = BPETokenizerSpec(vocab_size=290, eos=True).train([TEXT])
+    written(tokenizer, "decoder", tmp_path)
+    config = config_of(tokenizer, "decoder", n_more=1)
+    back = read_tokenizer(tmp_path, Fields({"pad_token_id": ord("!")}), config)
+    assert back.pad_id is None
+    assert back.decode(back.encode("Hi!")) == "Hi!"
+    for token in (
+        tokenizer.eos_id,
+        tokenizer.vocab_size,
+    ):  # one that is special, and one of a row without a text
+        assert read_tokenizer(tmp_path, Fields({"pad_token_id": token}), config).pad_id == token
+
+
 def test_an_id_below_zero_is_none(tmp_path: Path) -> None:
     """As the first Llamas say that they have no <pad>."""
     tokenizer = tokenizer_of("byte", "decoder")

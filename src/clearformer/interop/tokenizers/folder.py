@@ -111,7 +111,10 @@ def read_tokenizer(folder: Path, fields: Fields, config: ModelConfig) -> Tokeniz
         ids = backend.get_vocab(with_added_tokens=True)
         before = marks_of(backend)[:1]
         _fill_up(document, ids, config.vocab_size or 0)
-        return ImportedTokenizer(document, _roles_here(folder, fields, config, ids, before))
+        roles = _roles_here(folder, fields, config, ids, before)
+        if config.family == "decoder" and "pad_token" not in _named_tokens(folder):
+            _drop_padding_of_text(roles, document)
+        return ImportedTokenizer(document, roles)
     except TokenizerError as error:
         raise TokenizerError(f"{folder / TOKENIZER}: {error}") from None
 
@@ -145,6 +148,12 @@ def _fill_up(document: dict[str, Any], ids: Mapping[str, int], n_rows: int) -> N
         *added_tokens(document),
         *(added_token(name, token) for name, token in unused.items()),
     ]
+
+
+def _drop_padding_of_text(roles: dict[str, int], document: Mapping[str, Any]) -> None:
+    """Drop a padding token that stands for text, such as GPT-2's "!" by `pad_token_id: 0`; a decoder needs none."""
+    if roles.get("pad") not in {token["id"] for token in added_tokens(document) if token.get("special")}:
+        roles.pop("pad", None)
 
 
 def _roles_here(
