@@ -141,6 +141,10 @@ def _settings(architecture: Architecture, fields: Fields, names: frozenset[str])
         return architecture.read(fields, names)
     except SettingError as error:  # a number outside our model's own bounds
         raise ConfigError(f"{fields.place}: model.{error}") from None
+    except ConfigError as error:
+        if not str(error).startswith("model."):
+            raise
+        raise ConfigError(f"{fields.place}: {error}") from None  # numbers that do not fit each other
 
 
 def _check_sizes(fields: Fields, config: ModelConfig, shapes: Sequence[tuple[int, ...]]) -> None:

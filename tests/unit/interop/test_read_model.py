@@ -368,6 +368,12 @@ def test_a_table_of_positions_that_would_fill_the_memory_is_not_made(with_fields
     assert "67,108,864 positions, which need a table of 6 numbers each" in str(refusal(folder))
 
 
+def test_sizes_that_do_not_fit_each_other_are_told_with_their_file(with_fields: WithFields) -> None:
+    sizes = {"hidden_size": 6, "num_attention_heads": 3, "num_hidden_layers": 1, "intermediate_size": 7}
+    folder = with_fields(model_type="llama", **sizes, num_key_value_heads=2)
+    assert str(refusal(folder)).startswith(f"{folder / 'config.json'}: model.attention.n_kv_heads: 2 key")
+
+
 @pytest.mark.parametrize("value", [5, 2.5, True, "full_attention", {"full_attention": 1}])
 def test_layer_types_that_are_no_list(with_fields: WithFields, value: Any) -> None:
     assert "layer_types" in str(refusal(with_fields(model_type="qwen3", layer_types=value)))
