@@ -160,7 +160,9 @@ def config_path(path: Path) -> Path:
 
 
 def named_roles(path: Path) -> dict[str, str] | None:
-    """Return the token of each role from the `tokenizer_config.json` next to a file; None if there is none.
+    """Return the token of each role from the `tokenizer_config.json` next to a file.
+
+    Return None if there is no such file, or one with other settings alone, as that of the first BERTs.
 
     Raises:
         TokenizerError: it cannot be read, or is not an object.
@@ -178,6 +180,8 @@ def named_roles(path: Path) -> dict[str, str] | None:
         raise TokenizerError(
             f"{beside.name} beside it is not a JSON object; download it again, or move it away"
         )
+    if content and content.keys().isdisjoint(key for keys in CONFIG_KEYS.values() for key in keys):
+        return None
     found = {role: [_name_in(content.get(key)) for key in keys] for role, keys in CONFIG_KEYS.items()}
     return {role: name for role, names in found.items() for name in names[::-1] if name is not None}
 

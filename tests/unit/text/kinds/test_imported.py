@@ -291,6 +291,14 @@ def test_without_a_file_beside_it_roles_go_by_the_usual_names(tmp_path: Path, pu
     assert {role: token for role, token in found.items() if token is not None} == roles
 
 
+def test_a_file_beside_it_that_names_no_roles_leaves_them_to_the_usual_names(tmp_path: Path):
+    (tmp_path / "tokenizer.json").write_text(json.dumps(BERT))
+    for beside, roles in (('{"do_lower_case": true}', (5, 6, 4)), ("{}", (None, None, None))):
+        (tmp_path / "tokenizer_config.json").write_text(beside)
+        loaded = load_tokenizer(tmp_path / "tokenizer.json")
+        assert (loaded.bos_id, loaded.eos_id, loaded.unk_id) == roles
+
+
 @pytest.mark.parametrize(
     ("roles", "message"),
     [
