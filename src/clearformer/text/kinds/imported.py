@@ -258,7 +258,9 @@ def _keeps_all(document: Document, ids: Mapping[str, int]) -> bool:
     # An added token takes the spaces beside it too; special ones are never read from a text.
     plain = [token for token in added_tokens(document) if not token.get("special")]
     strips = any(token.get("lstrip") or token.get("rstrip") for token in plain)
-    return every_byte and not (removes or prefixed or strips) and all(map(_keeps_text, before))
+    # By these a character at the end of a word, or inside one, is another token, which the vocabulary may lack.
+    marks = any(document["model"].get(mark) for mark in ("end_of_word_suffix", "continuing_subword_prefix"))
+    return every_byte and not (removes or prefixed or strips or marks) and all(map(_keeps_text, before))
 
 
 def _keeps_text(part: Document) -> bool:

@@ -224,6 +224,13 @@ def test_what_a_file_does_to_a_text_is_a_loss(changes: dict, text: str, back: st
     assert not tokenizer.lossless
 
 
+@pytest.mark.parametrize("mark", ["end_of_word_suffix", "continuing_subword_prefix"])
+def test_characters_that_are_marked_by_their_place_in_a_word_may_be_lost(mark: str):
+    tokenizer = ImportedTokenizer(NEOX | {"model": NEOX["model"] | {mark: "#"}})
+    assert tokenizer.decode(tokenizer.encode("the")) != "the"
+    assert not tokenizer.lossless
+
+
 def test_a_space_that_is_spelled_is_no_loss():
     spelled = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     normalizer = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, spelled]}
