@@ -231,6 +231,30 @@ def test_characters_that_are_marked_by_their_place_in_a_word_may_be_lost(mark: s
     assert not tokenizer.lossless
 
 
+def test_a_special_token_of_one_character_is_found_in_a_text_and_left_out_of_it():
+    """As where "!" is the padding of a GPT-2: the ids are the library's, and transformers leaves it out too."""
+    published = NEOX | {"added_tokens": [*NEOX["added_tokens"], special("!", NEOX["model"]["vocab"]["!"])]}
+    tokenizer = ImportedTokenizer(published)
+    ids = tokenizer.encode("a!").tolist()
+    assert ids == tokenizers.Tokenizer.from_str(json.dumps(published)).encode("a!").ids
+    assert tokenizer.decode(ids) == "a"
+    assert not tokenizer.lossless
+    assert not ImportedTokenizer(NEOX, {"eos": "Ċ"}).lossless
+
+
+def test_a_space_before_each_line_is_a_loss():
+    lines = {"type": "Split", "pattern": {"String": "\n"}, "behavior": "Isolated", "invert": False}
+    cut = {"type": "Sequence", "pretokenizers": [lines, ALWAYS]}
+    tokenizer = ImportedTokenizer(LLAMA | {"pre_tokenizer": cut})
+    assert tokenizer.decode(tokenizer.encode("t\nh")) == "t \n h"
+    assert not tokenizer.lossless
+
+
+def test_the_label_of_a_special_token_is_one_line():
+    tokenizer = ImportedTokenizer(NEOX | {"added_tokens": [special("<a\nb>", 258)]})
+    assert tokenizer.token_label(258) == "<a\\nb>"
+
+
 def test_a_space_that_is_spelled_is_no_loss():
     spelled = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     normalizer = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, spelled]}
