@@ -300,6 +300,7 @@ def test_show_finds_a_run_by_folder_and_by_name(
     ("arguments", "message"),
     [
         (["x", "--tokenizer", "byt"], "did you mean 'byte'"),
+        (["x", "--tokenizer", ""], "--tokenizer: the name is empty"),
         (["x", "--tokenizer", "corpus.txt"], "corpus.txt: not JSON"),
         (["x", "--tokenizer", "."], "tokenizer.json: there is no such file"),
         (["x", "--merges"], "--merges needs BPE, and this is a byte tokenizer"),
@@ -453,6 +454,22 @@ def test_the_example_of_a_text_without_spaces_is_short(tmp_path: Path):
     assert compared["example"] == ("人人生而自由" * 1000)[-600:][:200]
 
 
+def test_compare_shows_no_ratio_to_the_tokens_of_a_text_that_has_none(sayings: Path, tmp_path: Path):
+    held = tmp_path / "held.txt"
+    held.write_text("\u200b\n", encoding="utf-8")  # BERT's normaliser takes it away
+    arguments = ("compare", sayings, "--held-out", held, "--kinds", "wordpiece", "--vocab-size", "293")
+    row = next(line for line in succeed(*arguments, columns=100).stdout.splitlines() if "no" in line.split())
+    assert row.split()[2:] == ["0.000", "0.00", "-", "-", "no"]
+
+
+def test_compare_names_the_tokenizer_that_lacks_a_character(sayings: Path, tmp_path: Path):
+    succeed("train", sayings, "--kind", "char", "--out", tmp_path / "t.json")
+    held = tmp_path / "held.txt"
+    held.write_text("the hen\n\nthe zebra\n")
+    message = refusal("compare", sayings, "--held-out", held, "--tokenizer", tmp_path / "t.json")
+    assert message.startswith(f"--tokenizer {tmp_path / 't.json'}, {held}: 'z' (U+007A) is not among")
+
+
 @pytest.mark.parametrize("columns", [60, 100])
 def test_compare_prints_a_table_and_an_example_cut_by_each(sayings: Path, columns: int):
     out = succeed(
@@ -491,6 +508,7 @@ def test_compare_prints_a_table_and_an_example_cut_by_each(sayings: Path, column
             "--kinds takes a list of char, byte, bpe, wordpiece, unigram; got ''",
         ),
         (["corpus.txt", "--tokenizer", "nothing"], "--tokenizer nothing: neither a file"),
+        (["corpus.txt", "--tokenizer", ""], "--tokenizer: the name is empty"),
         (["corpus.txt", "--tokenizer", "char"], "use --kinds char"),
         (["corpus.txt", "--tokenizer", "corpus.txt"], "corpus.txt: not JSON"),
         (["corpus.txt", "--held-out", "blank.txt", "--kinds", "byte"], "no text to measure on"),

@@ -172,6 +172,20 @@ def test_the_vocabulary_is_ours(tmp_path: Path) -> None:
     assert fields["tokenizer.ggml.add_bos_token"].contents() is True
 
 
+@torch.no_grad()
+def test_rows_beyond_the_vocabulary_have_unused_tokens(tmp_path: Path) -> None:
+    """llama.cpp takes the number of tokens for the number of rows."""
+    n_rows = TOKENIZER.vocab_size + 3
+    model = build(MODELS["GPT-2"].replace(vocab_size=n_rows)).eval()
+    run = Run(model, TOKENIZER, run_config(model.config), folder=RunFolder(Path("tiny")))
+    to_gguf(run, tmp_path / "tiny.gguf")
+    reader = gguf.GGUFReader(tmp_path / "tiny.gguf")
+    tokens, kinds = (reader.fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "token_type"))
+    assert tokens[:-3] == list(TOKENIZER.spellings)
+    assert len(set(tokens)) == len(kinds) == n_rows
+    assert [i for i, kind in enumerate(kinds) if kind == 5] == list(range(n_rows - 3, n_rows))
+
+
 def test_neighbours_turned_there_are_halves_turned_here() -> None:
     """llama.cpp pairs dimension 2i with 2i + 1, and we pair i with i + n/2: the same scores."""
     n_heads, d_head, time = 2, 6, 5

@@ -55,6 +55,24 @@ def test_gpt2(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS)
+def test_bart(text: str, tmp_path: Path) -> None:
+    """It puts <s> before a text and </s> behind it."""
+    trained = BPETokenizerSpec(vocab_size=300).train([CORPUS])
+    spellings = ["<s>", "<pad>", "</s>", "<unk>", *trained.spellings, "<mask>"]
+    (tmp_path / "vocab.json").write_text(json.dumps({spelling: i for i, spelling in enumerate(spellings)}))
+    lines = ["#version: 0.2", *(" ".join(merge) for merge in trained.merges)]
+    (tmp_path / "merges.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    theirs = transformers.BartTokenizer.from_pretrained(tmp_path)
+
+    ours = backend_of(tmp_path)
+
+    assert ours.encode(text).ids == theirs(text)["input_ids"]
+    assert ours.encode(text, "a cat").ids == theirs(text, "a cat")["input_ids"]
+    specials = {token for token, added in ours.get_added_tokens_decoder().items() if added.special}
+    assert specials == set(theirs.all_special_ids)
+
+
+@pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_bert(text: str, lowercase: bool, tmp_path: Path) -> None:
     words = CORPUS.lower() if lowercase else CORPUS
@@ -92,13 +110,13 @@ def marian(tmp_path: Path) -> Path:
         model: Any = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / f"{side}.spm"))
         pieces += [model.id_to_piece(i) for i in range(model.get_piece_size())]
     plain = sorted(set(pieces) - {"<unk>", "<s>", "</s>"})
-    vocab = {piece: i for i, piece in enumerate(["</s>", "<unk>", *plain, "<pad>"])}
+    vocab = {piece: i for i, piece in enumerate(["</s>", "<unk>", *plain, ">>fra<<", ">>por<<", "<pad>"])}
     (tmp_path / "vocab.json").write_text(json.dumps(vocab))
     return tmp_path
 
 
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
-@pytest.mark.parametrize("text", TEXTS[:2] + TEXTS[3:])
+@pytest.mark.parametrize("text", [*TEXTS[:2], *TEXTS[3:], ">>por<< The cat's mat", ">>fra<<A mat"])
 def test_marian(text: str, marian: Path) -> None:
     theirs = transformers.MarianTokenizer(
         vocab=str(marian / "vocab.json"),

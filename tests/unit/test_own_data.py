@@ -87,6 +87,22 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
             unregister(slot, kind)  # type: ignore[arg-type]
 
 
+# --- tokenizers -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("specials", [(), ("<unk>",)])
+def test_an_empty_piece_is_no_token(specials: tuple[str, ...]) -> None:
+    class Split(VocabularyTokenizer):
+        kind = "split"
+
+        def pieces(self, text: str) -> Iterable[str]:
+            return re.split("(a)", text)
+
+    tokenizer = Split(["a", "b"], specials)
+    assert tokenizer.encode("aba").tolist() == [0, 1, 0]
+    assert tokenizer.encode("").tolist() == []
+
+
 # --- data -------------------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from clearformer.runs.folders import UNKEPT, RunLike, folder_of, read_run
 from clearformer.text import BPETokenizer, Tokenizer
 from clearformer.training.store.state import weights_of
 
-NORMAL, CONTROL = 1, 3  # values of tokenizer.ggml.token_type
+NORMAL, CONTROL, UNUSED = 1, 3, 5  # values of tokenizer.ggml.token_type
 FILE_TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16"}
 # These, and all tensors that are not matrices, stay in float32, because llama.cpp computes with them in float32.
 IN_FLOAT32 = {"position_embd.weight"}
@@ -147,7 +147,8 @@ def to_gguf(
         raise RunError(f"{target} exists; choose another name, or delete it")
     if isinstance(run, str | Path):
         run = read_run(run, checkpoint, device="cpu")
-    fitted, vocabulary = match_architecture(run.config.model), vocabulary_of(run.tokenizer)
+    fitted = match_architecture(run.config.model)
+    vocabulary = vocabulary_of(run.tokenizer, fitted.config.vocab_size or 0)
     kind_of(fitted)
     kept = folder_of(run)
     name = UNKEPT if kept is None else kept.path.name
@@ -193,8 +194,11 @@ def _does_not_fit(setting: str, ours: Any, title: str, theirs: Any) -> ConfigErr
     return ConfigError(f"model.{setting}={ours} does not fit: in GGUF a {title} has {theirs} there")
 
 
-def vocabulary_of(tokenizer: Tokenizer) -> dict[str, Any]:
+def vocabulary_of(tokenizer: Tokenizer, n_rows: int) -> dict[str, Any]:
     """Return the tokens, their types, the merges and the ids of special tokens, as GGUF stores them.
+
+    A model of `n_rows` rows may have more than its tokeniser has tokens. llama.cpp expects a token for each row, so the
+    rest are unused ones.
 
     Raises:
         TokenizerError: it is not a byte-level BPE with GPT-2's pre-tokens.
@@ -206,10 +210,12 @@ def vocabulary_of(tokenizer: Tokenizer) -> dict[str, Any]:
     if model.get("type") != "BPE" or not plain or not merges or document.get("normalizer"):
         raise _unwritten(tokenizer)
     special = set(tokenizer.specials)
+    kinds = [CONTROL if spelling in special else NORMAL for spelling in tokenizer.spellings]
+    unused = [f"[unused-row-{token}]" for token in range(tokenizer.vocab_size, n_rows)]
     ids = {"bos": tokenizer.bos_id, "eos": tokenizer.eos_id, "pad": tokenizer.pad_id, "unk": tokenizer.unk_id}
     return {
-        "tokens": list(tokenizer.spellings),
-        "types": [CONTROL if spelling in special else NORMAL for spelling in tokenizer.spellings],
+        "tokens": [*tokenizer.spellings, *unused],
+        "types": [*kinds, *(UNUSED for _ in unused)],
         "merges": merges,
         "ids": {role: token for role, token in ids.items() if token is not None},
     }

@@ -141,6 +141,10 @@ def _settings(architecture: Architecture, fields: Fields, names: frozenset[str])
         return architecture.read(fields, names)
     except SettingError as error:  # a number outside our model's own bounds
         raise ConfigError(f"{fields.place}: model.{error}") from None
+    except ConfigError as error:
+        if not str(error).startswith("model."):
+            raise
+        raise ConfigError(f"{fields.place}: {error}") from None  # numbers that do not fit each other
 
 
 def _check_sizes(fields: Fields, config: ModelConfig, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -183,7 +187,8 @@ def _names_there(
     """Return each tensor's name in these files, by its name in a file with a head."""
     names = {}
     for place in places:
-        there = files.find(place.theirs, architecture)
+        found = [files.find(name, architecture) for name in (place.theirs, *place.copies)]
+        there = next((name for name in found if name is not None), None)  # of a tied tensor any one is enough
         if there is not None:
             names[place.theirs] = there
         elif not place.optional:
@@ -246,7 +251,7 @@ class _Tensors:
     """The tensors of a folder's safetensors files: all shapes are read at once, contents one by one."""
 
     def __init__(self, folder: Path) -> None:
-        self.place = folder / (INDEX if (folder / INDEX).is_file() else WEIGHTS)
+        self.place = folder / (WEIGHTS if (folder / WEIGHTS).is_file() else INDEX)
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.dtypes: dict[str, str] = {}
         self._files: dict[str, Any] = {}
@@ -268,10 +273,10 @@ class _Tensors:
 
 
 def _weight_files(folder: Path) -> list[Path]:
+    if (folder / WEIGHTS).is_file():  # first, as in transformers, which leaves the index of an earlier save
+        return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
         return _sharded_files(folder)
-    if (folder / WEIGHTS).is_file():
-        return [folder / WEIGHTS]
     for name in PICKLED:
         if (folder / name).is_file():
             raise RunError(

@@ -15,6 +15,7 @@ import tokenizers
 from clearformer.errors import TokenizerError, shortened, shown
 from clearformer.text.tokenizer import MOST_TOKENS
 
+LONGEST_PIECE = 4096  # characters; of a piece of 200,000 the library's recursion ends the process
 SEQUENCES = ("decoders", "pretokenizers", "normalizers", "processors")
 
 NO_MERGES = "damaged: its merges are not pairs of tokens"
@@ -54,6 +55,7 @@ def open_backend(document: Document) -> tokenizers.Tokenizer:
             "its model sets dropout, which splits the same text differently each time: set it to null"
         )
     _check_merges(model)
+    check_pieces(model.get("vocab"))
     with library_errors(CANNOT_READ):
         backend = tokenizers.Tokenizer.from_str(json.dumps(document))
         backend.no_truncation()
@@ -66,6 +68,20 @@ def open_backend(document: Document) -> tokenizers.Tokenizer:
     for part in parts_of(document.get("post_processor")):
         _check_known_marks(part)
     return backend
+
+
+def check_pieces(vocab: Any) -> None:
+    """Check that no piece of a Unigram vocabulary, a list of pieces and scores, is too long for the library.
+
+    Raises:
+        TokenizerError: one is.
+    """
+    pieces = [each[0] for each in vocab if isinstance(each, list) and each] if isinstance(vocab, list) else []
+    longest = max((len(piece) for piece in pieces if isinstance(piece, str)), default=0)
+    if longest > LONGEST_PIECE:
+        raise TokenizerError(
+            f"damaged: a token has {longest:,} characters, but a vocabulary's have at most {LONGEST_PIECE:,}"
+        )
 
 
 def ids_of(vocab: Any) -> Mapping[str, int]:

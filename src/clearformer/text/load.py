@@ -7,7 +7,7 @@ from typing import Any
 from clearformer.errors import TokenizerError, shortened, shown
 from clearformer.files import parse_json
 from clearformer.text.backend import LOWERCASE
-from clearformer.text.documents import ids_of
+from clearformer.text.documents import check_pieces, ids_of
 from clearformer.text.kinds.bpe import BPETokenizer, Digits
 from clearformer.text.kinds.byte import BYTE_SPELLINGS, ByteTokenizer
 from clearformer.text.kinds.char import CharTokenizer
@@ -128,6 +128,7 @@ def _unigram(document: Mapping[str, Any], specials: list[str]) -> OwnTokenizer:
     fitting = [way for way, normalizer in normalizers.items() if normalizer == document.get("normalizer")]
     if not fitting:
         raise NotOursError("its normalizer is not one of clearformer's")
+    check_pieces(document["model"].get("vocab"))
     try:
         pieces = [(str(piece), float(score)) for piece, score in document["model"].get("vocab")]
     except (TypeError, ValueError):

@@ -248,7 +248,7 @@ class Tokenizer(ABC):
         Bytes that are not a whole character appear as "\\xe2"; a combining mark gets a dotted circle.
         """
         if token in self._specials_by_id:
-            return self._specials_by_id[token]
+            return readable(self._specials_by_id[token])
         return readable(self.token_bytes(token).decode("utf-8", errors="backslashreplace"))
 
     def id_of(self, token_text: str) -> int | None:

@@ -160,12 +160,38 @@ def test_ids_that_no_token_has_are_named_too(tmp_path: Path) -> None:
     )
 
 
+def test_a_decoder_s_padding_takes_no_text_away(tmp_path: Path) -> None:
+    """As the 0 that many give GPT-2, whose token 0 is "!"."""
+    tokenizer = BPETokenizerSpec(vocab_size=290, eos=True).train([TEXT])
+    written(tokenizer, "decoder", tmp_path)
+    config = config_of(tokenizer, "decoder", n_more=1)
+    back = read_tokenizer(tmp_path, Fields({"pad_token_id": ord("!")}), config)
+    assert back.pad_id is None
+    assert back.decode(back.encode("Hi!")) == "Hi!"
+    for token in (
+        tokenizer.eos_id,
+        tokenizer.vocab_size,
+    ):  # one that is special, and one of a row without a text
+        assert read_tokenizer(tmp_path, Fields({"pad_token_id": token}), config).pad_id == token
+
+
 def test_an_id_below_zero_is_none(tmp_path: Path) -> None:
     """As the first Llamas say that they have no <pad>."""
     tokenizer = tokenizer_of("byte", "decoder")
     written(tokenizer, "decoder", tmp_path)
     back = read_tokenizer(tmp_path, Fields({"pad_token_id": -1}), config_of(tokenizer, "decoder"))
     assert back.pad_id is None
+
+
+@pytest.mark.parametrize("ids", [50256, [50256], []])
+def test_an_id_beyond_the_vocabulary_is_none(ids: Any, tmp_path: Path) -> None:
+    """As in the config.json of a GPT-2 of few tokens whose maker left the id of <|endoftext|> as it was."""
+    tokenizer = BPETokenizerSpec(vocab_size=290, eos=True).train([TEXT])
+    written(tokenizer, "decoder", tmp_path)
+    config = config_of(tokenizer, "decoder")
+    assert read_tokenizer(tmp_path, Fields({"eos_token_id": ids}), config).eos_id == tokenizer.eos_id
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert read_tokenizer(tmp_path, Fields({"eos_token_id": ids}), config).eos_id is None
 
 
 def test_a_vocabulary_that_is_too_large(tmp_path: Path) -> None:
@@ -196,3 +222,25 @@ def test_a_translation_begins_with_what_config_json_says(tmp_path: Path) -> None
 def test_a_folder_without_any(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="has no tokenizer"):
         read_tokenizer(tmp_path, Fields({}), config_of(tokenizer_of("byte", "decoder"), "decoder"))
+
+
+def test_an_encoder_whose_folder_names_no_special_tokens_has_berts(tmp_path: Path) -> None:
+    """As the first BERT, whose tokenizer_config.json says only that it lowercases."""
+    tokenizer = tokenizer_of("wordpiece", "encoder")
+    fields = written(tokenizer, "encoder", tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    back = read_tokenizer(tmp_path, fields, config_of(tokenizer, "encoder"))
+    for role in ("pad_id", "bos_id", "eos_id", "mask_id", "unk_id"):
+        assert getattr(back, role) == getattr(tokenizer, role) is not None, role
+
+
+def test_an_encoder_without_special_tokens_is_refused(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("byte", "decoder")
+    fields = written(tokenizer, "encoder", tmp_path)
+    config = config_of(tokenizer, "encoder")
+    with pytest.raises(TokenizerError, match="needs pad_token, cls_token, sep_token, mask_token: name"):
+        read_tokenizer(tmp_path, fields, config)
+    (tmp_path / "tokenizer_config.json").write_text('{"cls_token": "a", "sep_token": "b", "pad_token": "c"}')
+    with pytest.raises(TokenizerError, match="needs mask_token: name"):
+        read_tokenizer(tmp_path, fields, config)
+    assert read_tokenizer(tmp_path, fields, config.replace(n_classes=2)).bos_id == ord("a")

@@ -200,6 +200,19 @@ def test_a_tied_head_may_stand_there_twice(folder: Path) -> None:
     assert before.keys() == after.keys()
 
 
+@pytest.mark.parametrize("there", ["lm_head.weight", "transformer.wte.weight"])
+def test_of_a_tied_tensor_any_name_is_enough(folder: Path, there: str) -> None:
+    """Some programs keep that of the head, and transformers reads it."""
+
+    def rename(tensors: dict[str, torch.Tensor]) -> None:
+        tensors[there] = tensors.pop("transformer.wte.weight")
+
+    before = read_model(folder).weights
+    after = read_model(change_tensors(folder, rename)).weights
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], tensor) for name, tensor in after.items())
+
+
 def test_names_without_their_prefix_and_old_masks(folder: Path) -> None:
     """As the first GPT-2 was saved."""
 
@@ -231,6 +244,13 @@ def test_several_files(folder: Path) -> None:
 
     assert all(torch.equal(before[name], tensor) for name, tensor in after.items())
     assert "no file '../model-0.safetensors' beside it" in str(outside)
+
+
+def test_the_index_of_an_earlier_save_is_passed_over(folder: Path) -> None:
+    """transformers takes away the files that it names, but not the index itself."""
+    index = {"weight_map": {"transformer.wte.weight": "model-00001-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert read_model(folder).weights
 
 
 def test_half_precision_becomes_float32(folder: Path) -> None:
@@ -348,6 +368,12 @@ def test_a_table_of_positions_that_would_fill_the_memory_is_not_made(with_fields
     assert "67,108,864 positions, which need a table of 6 numbers each" in str(refusal(folder))
 
 
+def test_sizes_that_do_not_fit_each_other_are_told_with_their_file(with_fields: WithFields) -> None:
+    sizes = {"hidden_size": 6, "num_attention_heads": 3, "num_hidden_layers": 1, "intermediate_size": 7}
+    folder = with_fields(model_type="llama", **sizes, num_key_value_heads=2)
+    assert str(refusal(folder)).startswith(f"{folder / 'config.json'}: model.attention.n_kv_heads: 2 key")
+
+
 @pytest.mark.parametrize("value", [5, 2.5, True, "full_attention", {"full_attention": 1}])
 def test_layer_types_that_are_no_list(with_fields: WithFields, value: Any) -> None:
     assert "layer_types" in str(refusal(with_fields(model_type="qwen3", layer_types=value)))
@@ -365,8 +391,9 @@ def test_half_a_character_is_no_json(with_fields: WithFields) -> None:
     assert "half of a surrogate pair" in str(refusal(with_fields(activation_function="\ud800")))
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "..", "", "model.safetensors/", "\0"])
+@pytest.mark.parametrize("name", ["x" * 300, "..", "", "model-1.safetensors/", "\0"])
 def test_a_file_s_name_that_is_none(folder: Path, name: str) -> None:
+    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"transformer.wte.weight": name}}))
     assert "there is no file" in str(refusal(folder))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clearformer.errors import ClearformerError, TokenizerError
-from clearformer.text import ImportedTokenizer, load_tokenizer
+from clearformer.text import ImportedTokenizer, UnigramTokenizerSpec, load_tokenizer
 from clearformer.text.documents import library_errors
 
 from .kinds.test_imported import BERT, LLAMA, NEOX, T5
@@ -92,6 +92,20 @@ def test_an_id_that_is_too_large_or_given_twice(token: int, capfd: pytest.Captur
 def test_what_has_no_end_is_cut_in_the_message(capfd: pytest.CaptureFixture[str]) -> None:
     assert "xxx..." in refusal(with_model(merges=[["x" * 5000, "t"]]), capfd)
     assert refusal(with_model(vocab={"x" * 5000: "y" * 5000}), capfd)
+
+
+def test_a_piece_without_end_does_not_end_the_process(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The library walks through a piece's characters by recursion: of 200,000 the stack is too small."""
+    said = "damaged: a token has 200,000 characters, but a vocabulary's have at most 4,096"
+    vocab = [*T5["model"]["vocab"], ["x" * 200_000, -1.0]]
+    assert said in refusal(T5 | {"model": T5["model"] | {"vocab": vocab}}, capfd)
+    ours = json.loads(UnigramTokenizerSpec(vocab_size=290).train(["the cat sat"]).to_json())
+    ours["model"]["vocab"][-1][0] = "x" * 200_000
+    (tmp_path / "tokenizer.json").write_text(json.dumps(ours))
+    with pytest.raises(TokenizerError, match=said):
+        load_tokenizer(tmp_path / "tokenizer.json")
 
 
 def test_filling_up_a_batch_is_not_done_for_one_text() -> None:

@@ -178,6 +178,7 @@ def show(
     For BPE, --merges shows the merges that made them. A text that begins with - goes after --: clearformer tokenizer
     show -- "-x".
     """
+    check_not_empty("--tokenizer", [tokenizer])
     if text == "-":
         text = standard_input.read_text()
     check_utf8("TEXT", text)
@@ -236,6 +237,7 @@ def compare(
     """Compare how many tokens tokenizers need for a held-out text."""
     check_not_empty("FILE", paths)
     check_not_empty("--held-out", [held_out])
+    check_not_empty("--tokenizer", tokenizer or [])
     check_not_empty("--field", [field])
     made = {name: _find_tokenizer(name) for name in tokenizer or []}
     if kinds is None and not tokenizer:
@@ -381,14 +383,18 @@ def _example(parts: _Parts) -> str:
 
 
 def _compared(name: str, tokenizer: "Tokenizer", parts: _Parts, example: str) -> dict[str, Any]:
-    from clearformer.text import cut_of
+    from clearformer.text import UnknownCharacterError, cut_of
 
+    try:
+        cut = cut_of(tokenizer, parts.measured_lines())
+    except UnknownCharacterError as error:  # its place is one in a single line of the text
+        raise error.at(f"--tokenizer {name}, {parts.measured_on}") from None
     return {
         "name": name,
         "kind": tokenizer.kind,
         "vocab_size": tokenizer.vocab_size,
         "lossless": tokenizer.lossless,
-        **cut_of(tokenizer, parts.measured_lines()).to_json(),
+        **cut.to_json(),
         "example": [tokenizer.token_label(token) for token in tokenizer.encode(example).tolist()],
     }
 
@@ -402,10 +408,10 @@ def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
         (
             _visible(row["name"], console.encoding),
             f"{row['vocab_size']:,}",
-            f"{row['tokens_per_word']:.3f}",
-            f"{row['tokens_per_line']:.2f}",
-            f"{row['bytes_per_token']:.3f}",
-            f"{row['unknown_share']:.2%}",
+            _ratio(row["tokens_per_word"], ".3f"),
+            _ratio(row["tokens_per_line"], ".2f"),
+            _ratio(row["bytes_per_token"], ".3f"),
+            _ratio(row["unknown_share"], ".2%"),
             "yes" if row["lossless"] else "no",
         )
         for row in compared
@@ -414,6 +420,11 @@ def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
     for row in compared:
         console.print(f"{_visible(row['name'], console.encoding)} {row['vocab_size']:,}:")
         console.print("  " + _visible("|".join(row["example"]), console.encoding))
+
+
+def _ratio(value: float | None, how: str) -> str:
+    """Format a ratio; a tokeniser that leaves out all of a text has none to its tokens."""
+    return "-" if value is None else format(value, how)
 
 
 def _find_tokenizer(name: str, text: str | None = None) -> "Tokenizer":
@@ -453,19 +464,15 @@ def _require_merges(tokenizer: "Tokenizer") -> "BPETokenizer":
 
 def _as_data(text: str, tokenizer: "Tokenizer", bpe: "BPETokenizer | None") -> dict[str, Any]:
     ids = tokenizer.encode(text).tolist()
+    spelled = {  # each once, as a long text repeats them
+        token: {"label": tokenizer.token_label(token), "bytes": tokenizer.token_bytes(token).hex()}
+        for token in set(ids)
+    }
     data = {
         "kind": tokenizer.kind,
         "vocab_size": tokenizer.vocab_size,
         **_totals(text, len(ids)),
-        "tokens": [
-            {
-                "index": index,
-                "id": token,
-                "label": tokenizer.token_label(token),
-                "bytes": tokenizer.token_bytes(token).hex(),
-            }
-            for index, token in enumerate(ids)
-        ],
+        "tokens": [{"index": index, "id": token, **spelled[token]} for index, token in enumerate(ids)],
     }
     if bpe:
         data["merges"] = list(_merge_labels(bpe, text))

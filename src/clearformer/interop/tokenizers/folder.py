@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,17 @@ from clearformer.model import ModelConfig
 from clearformer.text import Tokenizer, VocabularyTokenizer
 from clearformer.text.documents import added_tokens, open_backend
 from clearformer.text.kinds.imported import ImportedTokenizer, marks_of
+from clearformer.text.tokenizer import BERT_CLS, BERT_MASK, BERT_PAD, BERT_SEP, BERT_UNK
 
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
+BERT_NAMES = {  # which transformers takes where a folder names none, as those of the first BERTs
+    "pad_token": BERT_PAD,
+    "unk_token": BERT_UNK,
+    "cls_token": BERT_CLS,
+    "sep_token": BERT_SEP,
+    "mask_token": BERT_MASK,
+}
 
 
 # --- writing ----------------------------------------------------------------------------------------------
@@ -102,7 +111,10 @@ def read_tokenizer(folder: Path, fields: Fields, config: ModelConfig) -> Tokeniz
         ids = backend.get_vocab(with_added_tokens=True)
         before = marks_of(backend)[:1]
         _fill_up(document, ids, config.vocab_size or 0)
-        return ImportedTokenizer(document, _roles_here(folder, fields, config.family, ids, before))
+        roles = _roles_here(folder, fields, config, ids, before)
+        if config.family == "decoder" and "pad_token" not in _named_tokens(folder):
+            _drop_padding_of_text(roles, document)
+        return ImportedTokenizer(document, roles)
     except TokenizerError as error:
         raise TokenizerError(f"{folder / TOKENIZER}: {error}") from None
 
@@ -138,37 +150,58 @@ def _fill_up(document: dict[str, Any], ids: Mapping[str, int], n_rows: int) -> N
     ]
 
 
+def _drop_padding_of_text(roles: dict[str, int], document: Mapping[str, Any]) -> None:
+    """Drop a padding token that stands for text, such as GPT-2's "!" by `pad_token_id: 0`; a decoder needs none."""
+    if roles.get("pad") not in {token["id"] for token in added_tokens(document) if token.get("special")}:
+        roles.pop("pad", None)
+
+
 def _roles_here(
-    folder: Path, fields: Fields, family: str, vocabulary: Mapping[str, int], before: list[int]
+    folder: Path, fields: Fields, config: ModelConfig, vocabulary: Mapping[str, int], before: list[int]
 ) -> dict[str, int]:
     """Return the ids of the special tokens by role, from the tokeniser's files and the model's config.json.
 
     `before` holds the ids that the tokeniser puts before a text.
     """
-    ids = {role: vocabulary.get(name) for role, name in _named_tokens(folder).items()}
+    family, first_of = config.family, partial(_first_of, config.vocab_size or 0)
+    usual = BERT_NAMES if family == "encoder" else {}
+    ids = {role: vocabulary.get(name) for role, name in (usual | _named_tokens(folder)).items()}
     roles = {
         "unk": ids.get("unk_token"),
         "mask": ids.get("mask_token"),
-        "pad": _first_of(ids.get("pad_token"), fields.get("pad_token_id")),
-        "eos": _first_of(fields.get("eos_token_id"), ids.get("eos_token")),
+        "pad": first_of(ids.get("pad_token"), fields.get("pad_token_id")),
+        "eos": first_of(fields.get("eos_token_id"), ids.get("eos_token")),
     }
     if family == "decoder":
         # The model was trained to read <bos> before a text only if the tokenizer itself puts it there.
-        bos = _first_of(fields.get("bos_token_id"), ids.get("bos_token"))
+        bos = first_of(fields.get("bos_token_id"), ids.get("bos_token"))
         roles["bos"] = bos if before == [bos] else None
     elif family == "encoder":
         roles |= {"bos": ids.get("cls_token"), "eos": ids.get("sep_token")}
+        _check_encoder_has(roles, masked=config.n_classes is None)
     else:
-        roles["bos"] = _first_of(fields.get("decoder_start_token_id"), roles["pad"])
+        roles["bos"] = first_of(fields.get("decoder_start_token_id"), roles["pad"])
     return {role: token for role, token in roles.items() if token is not None}
 
 
-def _first_of(*candidates: Any) -> int | None:
-    """Return the first candidate that is an id, or the first of a list of ids; old files have -1 for none."""
-    flat = [
-        candidate[0] if isinstance(candidate, list) and candidate else candidate for candidate in candidates
-    ]
-    return next((candidate for candidate in flat if type(candidate) is int and candidate >= 0), None)
+def _check_encoder_has(roles: Mapping[str, int | None], masked: bool) -> None:
+    needed = {"pad_token": "pad", "cls_token": "bos", "sep_token": "eos"} | (
+        {"mask_token": "mask"} if masked else {}
+    )
+    if lacking := [name for name, role in needed.items() if roles[role] is None]:
+        raise TokenizerError(
+            f"an encoder needs {', '.join(lacking)}: name the token of its vocabulary in {TOKENIZER_CONFIG}"
+        )
+
+
+def _first_of(n_rows: int, *candidates: Any) -> int | None:
+    """Return the first candidate that is an id of the model, or the first of a list of ids.
+
+    Old files have -1 for none, and a GPT-2 of few tokens still the id of the original's <|endoftext|>.
+    """
+    lists = [candidate if isinstance(candidate, list) else [candidate] for candidate in candidates]
+    flat = [candidate for each in lists for candidate in each]
+    return next((token for token in flat if type(token) is int and 0 <= token < n_rows), None)
 
 
 def _named_tokens(folder: Path) -> dict[str, str]:

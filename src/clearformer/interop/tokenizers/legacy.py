@@ -1,4 +1,4 @@
-"""Conversion of vocabularies from before tokenizer.json to such a file: GPT-2's, BERT's and Marian's."""
+"""Conversion of vocabularies from before tokenizer.json to such a file: GPT-2's, BART's, BERT's and Marian's."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,10 @@ from clearformer.interop.tokenizers.sentencepiece import Pieces, read_pieces
 from clearformer.text.tokenizer import BERT_CLS, BERT_MASK, BERT_PAD, BERT_SEP, BERT_UNK, END_OF_TEXT
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
-NEVER = -1e4  # log-probability of a token of only the other language, below that of any other segmentation
+BART_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+NEVER = (
+    -1e4
+)  # log-probability of a token of only the other language, below any other segmentation without <unk>
 
 
 def from_older_files(folder: Path) -> dict[str, Any] | None:
@@ -60,12 +63,23 @@ def _document(
 
 
 def _gpt2(folder: Path) -> dict[str, Any]:
+    """Convert byte-level BPE: GPT-2's, or BART's, which has tokens of its own around a text."""
     vocab = _vocabulary(folder / "vocab.json")
     lines = _lines(folder / "merges.txt")
     merges = [line.split(" ") for line in lines if line and not line.startswith("#version")]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     model = {"type": "BPE", "vocab": vocab, "merges": merges}
-    return _document(model, [END_OF_TEXT], vocab, pre_tokenizer=byte_level, decoder=byte_level)
+    parts: dict[str, Any] = {"pre_tokenizer": byte_level, "decoder": byte_level}
+    if not vocab.keys() >= set(BART_SPECIALS):
+        return _document(model, [END_OF_TEXT], vocab, **parts)
+    parts["post_processor"] = {
+        "type": "RobertaProcessing",
+        "sep": ["</s>", vocab["</s>"]],
+        "cls": ["<s>", vocab["<s>"]],
+        "trim_offsets": True,
+        "add_prefix_space": False,
+    }
+    return _document(model, list(BART_SPECIALS), vocab, **parts)
 
 
 def _bert(folder: Path) -> dict[str, Any]:
@@ -116,7 +130,7 @@ def _marian(folder: Path) -> dict[str, Any]:
     end = {"SpecialToken": {"id": "</s>", "type_id": 0}}
     first = {"Sequence": {"id": "A", "type_id": 0}}
     second = {"Sequence": {"id": "B", "type_id": 0}}
-    return _document(
+    document = _document(
         {
             "type": "Unigram",
             "unk_id": vocab.get("<unk>", 0),
@@ -135,6 +149,10 @@ def _marian(folder: Path) -> dict[str, Any]:
         },
         decoder=metaspace,
     )
+    # Some models are told the language to write by such a token before the text.
+    codes = [token for token in tokens if token.startswith(">>") and token.endswith("<<")]
+    document["added_tokens"] += [added_token(code, vocab[code]) | {"special": False} for code in codes]
+    return document
 
 
 def _sentencepiece_normalizer(model: Pieces) -> dict[str, Any]:

@@ -53,7 +53,6 @@ _KEEPS_TEXT = {
     "Digits",
     "Punctuation",
     "Prepend",
-    "Replace",
     "NFC",
     "Sequence",
 }
@@ -62,9 +61,10 @@ _KEEPS_TEXT = {
 class ImportedTokenizer(Tokenizer):
     """A published tokeniser of the `tokenizers` library.
 
-    Its file is kept to the byte, and its ids are the library's; special tokens may have any ids. Special tokens in a
-    text are encoded as characters, in every model. `decode` joins the tokens' text without cleaning it up (the
-    library's decoder for BERT removes the space before a full stop; this does not).
+    Its file is kept to the byte, and its ids are the library's; special tokens may have any ids. The name of a special
+    token in a text is encoded as characters, in every model, unless it is a single character. `decode` joins the
+    tokens' text without cleaning it up (the library's decoder for BERT removes the space before a full stop; this does
+    not).
 
     Args:
         document: The content of a `tokenizer.json`: its text, which is kept to the byte, or the parsed object.
@@ -89,7 +89,6 @@ class ImportedTokenizer(Tokenizer):
             spellings[token] = spelling
         self._decoding = _Decoding(parsed)
         self.opens_with_space = self._decoding.opens_with_space
-        self.lossless = _keeps_all(parsed, ids)
         added = (token["content"] for token in added_tokens(parsed) if token.get("special"))
         marked = {name for name in added if name in ids}  # the library leaves out one without a name
         self._backend = _without_specials(parsed, {name: ids[name] for name in marked})
@@ -97,6 +96,8 @@ class ImportedTokenizer(Tokenizer):
             role: _id_of_role(role, token, ids) for role, token in (roles or {}).items() if token is not None
         }
         special = sorted({ids[name] for name in marked} | set(known.values()))
+        # A special token of one character, such as a padding "!", occurs in texts, and is left out of what comes back.
+        self.lossless = _keeps_all(parsed, ids) and all(len(spellings[token]) > 1 for token in special)
         super().__init__(spellings, {spellings[token]: token for token in special}, known)
         marks = marks_of(backend)
         self._before_source = tuple(marks[: marks.index(self.eos_id)]) if self.eos_id in marks else ()
@@ -161,7 +162,9 @@ def config_path(path: Path) -> Path:
 
 
 def named_roles(path: Path) -> dict[str, str] | None:
-    """Return the token of each role from the `tokenizer_config.json` next to a file; None if there is none.
+    """Return the token of each role from the `tokenizer_config.json` next to a file.
+
+    Return None if there is no such file, or one with other settings alone, as that of the first BERTs.
 
     Raises:
         TokenizerError: it cannot be read, or is not an object.
@@ -179,6 +182,8 @@ def named_roles(path: Path) -> dict[str, str] | None:
         raise TokenizerError(
             f"{beside.name} beside it is not a JSON object; download it again, or move it away"
         )
+    if content and content.keys().isdisjoint(key for keys in CONFIG_KEYS.values() for key in keys):
+        return None
     found = {role: [_name_in(content.get(key)) for key in keys] for role, keys in CONFIG_KEYS.items()}
     return {role: name for role, names in found.items() for name in names[::-1] if name is not None}
 
@@ -220,7 +225,10 @@ def _without_specials(document: Document, special_ids: Mapping[str, int]) -> tok
     """
     model = dict(document["model"])
     in_merges = {piece for pair in merges_of(model) for piece in pair}
-    hidden = {n: f"{_NO_TEXT}{i}{_NO_TEXT}" for n, i in special_ids.items() if n not in in_merges}
+    needed = {
+        name for name in special_ids if len(name) == 1
+    } | in_merges  # without it the character would be lost
+    hidden = {n: f"{_NO_TEXT}{i}{_NO_TEXT}" for n, i in special_ids.items() if n not in needed}
     if isinstance(vocab := model["vocab"], Mapping):
         model["vocab"] = {hidden.get(name, name): token for name, token in vocab.items()}
     else:
@@ -248,11 +256,32 @@ def _keeps_all(document: Document, ids: Mapping[str, int]) -> bool:
     if "ByteLevel" in decoders:  # the library leaves out a byte that the vocabulary lacks
         spelt = any(part["type"] == "ByteLevel" for part in before)
         every_byte = spelt and ids.keys() >= BYTE_BY_SPELLING.keys()
-    elif document["model"].get("byte_fallback"):
+    elif "ByteFallback" in decoders and document["model"].get("byte_fallback"):
         every_byte = all(f"<0x{byte:02X}>" in ids for byte in range(256))
     removes = any(part.get("behavior") == "Removed" for part in before)
     prefixed = any(part["type"] == "ByteLevel" and part.get("add_prefix_space") for part in before)
-    return every_byte and not removes and not prefixed and all(part["type"] in _KEEPS_TEXT for part in before)
+    pre_tokenizers = list(parts_of(document.get("pre_tokenizer")))
+    spaced = any(  # a space before each piece of a text that was cut before
+        part["type"] == "Metaspace" and part.get("prepend_scheme", "always") == "always"
+        for part in pre_tokenizers[1:]
+    )
+    # An added token takes the spaces beside it too; special ones are never read from a text.
+    plain = [token for token in added_tokens(document) if not token.get("special")]
+    strips = any(token.get("lstrip") or token.get("rstrip") for token in plain)
+    # By these a character at the end of a word, or inside one, is another token, which the vocabulary may lack.
+    marks = any(document["model"].get(mark) for mark in ("end_of_word_suffix", "continuing_subword_prefix"))
+    return (
+        every_byte
+        and not (removes or prefixed or spaced or strips or marks)
+        and all(map(_keeps_text, before))
+    )
+
+
+def _keeps_text(part: Document) -> bool:
+    """Whether a normaliser or pre-tokeniser loses nothing; one that replaces may do so with single spaces only."""
+    if part["type"] == "Replace":
+        return part.get("pattern") == {"String": " "} and bool(part.get("content"))
+    return part["type"] in _KEEPS_TEXT
 
 
 class _Decoding:

@@ -46,7 +46,7 @@ def learn_pieces(
         for piece, probability in zip(lattice.pieces, probabilities, strict=True)
         if probability > 0 and (len(piece) > 1 or piece in alphabet)
     }
-    least = min(kept.values())
+    least = min(kept.values(), default=0.0)  # there is none where the alphabet has no character of the corpus
     kept |= {character: least for character in alphabet if character not in kept}
     return sorted(kept.items(), key=lambda item: (-item[1], item[0]))
 

@@ -46,7 +46,7 @@ class VocabularyTokenizer(Tokenizer):
 
     def _encode(self, text: str) -> np.ndarray:
         tokens, at = [], 0
-        for piece in self.pieces(text):
+        for piece in filter(None, self.pieces(text)):  # re.split has empty pieces at the ends
             token = self._by_piece.get(piece, self.unk_id)
             if token is None:
                 raise UnknownCharacterError(text, at, f"begins {shown(piece)}, which the vocabulary lacks")

@@ -204,6 +204,65 @@ def test_bytes_that_nothing_spells_before_the_model_are_lost():
     assert tokenizer.decode(tokenizer.encode("the the")) == "thethe"
 
 
+@pytest.mark.parametrize(
+    ("changes", "text", "back"),
+    [
+        ({"normalizer": {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}}, "t  h", "t h"),
+        ({"normalizer": {"type": "Replace", "pattern": {"String": "''"}, "content": '"'}}, "''", '"'),
+        ({"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": ""}}, "t h", "th"),
+        ({"decoder": METASPACE}, "tQ", "t<0x51>"),
+        (
+            {"added_tokens": [special("<t>", 264, special=False, lstrip=True, rstrip=True)]},
+            "t <t> h",
+            "t<t>h",
+        ),
+    ],
+)
+def test_what_a_file_does_to_a_text_is_a_loss(changes: dict, text: str, back: str):
+    tokenizer = ImportedTokenizer(LLAMA | changes)
+    assert tokenizer.decode(tokenizer.encode(text)) == back
+    assert not tokenizer.lossless
+
+
+@pytest.mark.parametrize("mark", ["end_of_word_suffix", "continuing_subword_prefix"])
+def test_characters_that_are_marked_by_their_place_in_a_word_may_be_lost(mark: str):
+    tokenizer = ImportedTokenizer(NEOX | {"model": NEOX["model"] | {mark: "#"}})
+    assert tokenizer.decode(tokenizer.encode("the")) != "the"
+    assert not tokenizer.lossless
+
+
+def test_a_special_token_of_one_character_is_found_in_a_text_and_left_out_of_it():
+    """As where "!" is the padding of a GPT-2: the ids are the library's, and transformers leaves it out too."""
+    published = NEOX | {"added_tokens": [*NEOX["added_tokens"], special("!", NEOX["model"]["vocab"]["!"])]}
+    tokenizer = ImportedTokenizer(published)
+    ids = tokenizer.encode("a!").tolist()
+    assert ids == tokenizers.Tokenizer.from_str(json.dumps(published)).encode("a!").ids
+    assert tokenizer.decode(ids) == "a"
+    assert not tokenizer.lossless
+    assert not ImportedTokenizer(NEOX, {"eos": "Ċ"}).lossless
+
+
+def test_a_space_before_each_line_is_a_loss():
+    lines = {"type": "Split", "pattern": {"String": "\n"}, "behavior": "Isolated", "invert": False}
+    cut = {"type": "Sequence", "pretokenizers": [lines, ALWAYS]}
+    tokenizer = ImportedTokenizer(LLAMA | {"pre_tokenizer": cut})
+    assert tokenizer.decode(tokenizer.encode("t\nh")) == "t \n h"
+    assert not tokenizer.lossless
+
+
+def test_the_label_of_a_special_token_is_one_line():
+    tokenizer = ImportedTokenizer(NEOX | {"added_tokens": [special("<a\nb>", 258)]})
+    assert tokenizer.token_label(258) == "<a\\nb>"
+
+
+def test_a_space_that_is_spelled_is_no_loss():
+    spelled = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    normalizer = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, spelled]}
+    tokenizer = ImportedTokenizer(LLAMA | {"pre_tokenizer": None, "normalizer": normalizer})
+    assert tokenizer.lossless
+    assert tokenizer.decode(tokenizer.encode("th  日 ")) == "th  日 "
+
+
 def test_truncation_and_padding_of_the_file_are_left_out():
     cut = LLAMA | {
         "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
@@ -261,6 +320,14 @@ def test_without_a_file_beside_it_roles_go_by_the_usual_names(tmp_path: Path, pu
     loaded = load_tokenizer(tmp_path / "tokenizer.json")
     found = {role: getattr(loaded, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
     assert {role: token for role, token in found.items() if token is not None} == roles
+
+
+def test_a_file_beside_it_that_names_no_roles_leaves_them_to_the_usual_names(tmp_path: Path):
+    (tmp_path / "tokenizer.json").write_text(json.dumps(BERT))
+    for beside, roles in (('{"do_lower_case": true}', (5, 6, 4)), ("{}", (None, None, None))):
+        (tmp_path / "tokenizer_config.json").write_text(beside)
+        loaded = load_tokenizer(tmp_path / "tokenizer.json")
+        assert (loaded.bos_id, loaded.eos_id, loaded.unk_id) == roles
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,14 @@ def test_vocab_size_counts_bytes_pieces_and_special_tokens():
     assert UnigramTokenizerSpec(vocab_size=5000).train([CORPUS]).vocab_size < 400
 
 
+@pytest.mark.parametrize("text", ["日本語", "naïve"])
+def test_the_smallest_vocabulary_may_have_no_piece_of_the_corpus(text: str):
+    tokenizer = UnigramTokenizerSpec(vocab_size=276).train([text])
+    assert set(tokenizer.spellings[N_BYTES:]) == {*SPELL_BYTE_PIECES, SPACE}
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.decode(tokenizer.encode("<0x41>")) == "<0x41>"
+
+
 def test_the_smallest_vocabulary_has_no_room_for_the_corpus_and_still_takes_any_text():
     tokenizer = UnigramTokenizerSpec(vocab_size=276).train([CORPUS])
     assert set(tokenizer.spellings[N_BYTES:]) == {*SPELL_BYTE_PIECES, SPACE}
