@@ -109,7 +109,7 @@ def choose(budget: Budget) -> Recommendation:
             max_wall_seconds=budget.seconds,
             max_steps=max_steps,
             lr=lr,
-            optimizer=Muon(adam_lr=lr * ADAM_SHARE),
+            optimizer=Muon(adam_lr=lr * ADAM_SHARE, cautious=True),
             schedule=WarmupStableDecay(decay=0.8),
             eval_every=max(50, 10 * round(n_steps / 100)),
         ),

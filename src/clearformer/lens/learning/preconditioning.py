@@ -6,7 +6,8 @@
     SGD             P = 1
 
 Left out are momentum, which only spreads a gradient over the following steps; weight decay, which does not depend on
-gradients; clipping, which scales all gradients of a step alike; and the effect of a gradient on the optimiser's state.
+gradients; clipping, which scales all gradients of a step alike; the entries that a cautious Muon leaves out, which
+depend on the gradient of the whole batch; and the effect of a gradient on the optimiser's state.
 Learning rates are those of the optimiser's parameter groups.
 """
 

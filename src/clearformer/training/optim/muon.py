@@ -23,11 +23,13 @@ class MuonOptimizer(Optimizer):
         weight_decay: float,
         iterations: int,
         dtype: torch.dtype = torch.float32,
+        cautious: bool = False,
     ) -> None:
         leave_compiler_out()
         super().__init__(parameters, {"lr": lr, "peak_lr": lr})
         self.momentum, self.weight_decay = momentum, weight_decay
         self.iterations, self.dtype = iterations, dtype
+        self.cautious = cautious
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -41,6 +43,8 @@ class MuonOptimizer(Optimizer):
         # The update has unit spectral norm; this factor makes tall matrices move as far as wide ones.
         scale = max(1.0, parameters[0].shape[0] / parameters[0].shape[1]) ** 0.5
         updates = orthogonalize(directions, self.iterations, self.dtype)
+        if self.cautious:
+            updates = agreeing(updates, torch.stack([p.grad for p in parameters if p.grad is not None]))
         for parameter, update in zip(parameters, updates, strict=True):
             parameter.mul_(1 - lr * self.weight_decay)
             parameter.add_(update, alpha=-lr * scale)
@@ -62,6 +66,16 @@ def group_by_shape(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter
         if p.grad is not None:
             groups.setdefault(p.shape, []).append(p)
     return list(groups.values())
+
+
+def agreeing(updates: Float[Tensor, "N R C"], gradients: Float[Tensor, "N R C"]) -> Float[Tensor, "N R C"]:
+    """Set the entries of each update to 0 that differ from the gradient in sign, and divide the rest by their share.
+
+    Such an entry would increase the loss of the present batch (Liang et al. 2024, Cautious Optimizers).
+    """
+    agrees = (updates * gradients > 0).to(updates.dtype)
+    share = agrees.mean(dim=(-2, -1), keepdim=True)
+    return updates * agrees / share.clamp_min(1 / agrees[0].numel())
 
 
 def orthogonalize(

@@ -77,12 +77,14 @@ class Muon(Spec):
         momentum: The decay of the moving average that is made orthogonal (Nesterov's form).
         weight_decay: The decoupled weight decay of the matrices; the rest has none.
         iterations: Newton-Schulz iterations in each step (`orthogonalize`).
+        cautious: Whether steps leave out the entries that differ from the gradient in sign (`agreeing`).
     """
 
     kind: Literal["muon"] = "muon"
     momentum: Beta = 0.95
     weight_decay: NonNegativeFloat = 0.0
     iterations: PositiveInt = 3
+    cautious: bool = False
     adam_lr: PositiveFloat = 3e-3
     betas: tuple[Beta, Beta] = (0.9, 0.95)
     eps: PositiveFloat = 1e-10
@@ -95,7 +97,9 @@ class Muon(Spec):
         adamw = FusedAdam([group], self.betas, self.eps, decoupled=True)
         if not matrices:
             return [adamw]
-        muon = MuonOptimizer(matrices, lr, self.momentum, self.weight_decay, self.iterations, dtype)
+        muon = MuonOptimizer(
+            matrices, lr, self.momentum, self.weight_decay, self.iterations, dtype, self.cautious
+        )
         return [muon, adamw]
 
 

@@ -6,7 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clearformer.training.optim.muon import POLAR_EXPRESS, SAFETY, MuonOptimizer, orthogonalize
+from clearformer.training.optim.muon import (
+    POLAR_EXPRESS,
+    SAFETY,
+    MuonOptimizer,
+    agreeing,
+    orthogonalize,
+)
 
 
 def matrix_with(singular_values: Sequence[float], n_rows: int, n_cols: int) -> Tensor:
@@ -145,6 +151,31 @@ def test_muon_steps_matrices_of_one_shape_as_it_would_each_alone() -> None:
 
     for p, q in zip(together, alone, strict=True):
         torch.testing.assert_close(p, q, atol=1e-6, rtol=0)
+
+
+def test_cautious_muon_moves_only_where_its_step_agrees_with_the_gradient() -> None:
+    plain, cautious = (nn.Parameter(torch.zeros(7, 5)) for _ in range(2))
+    optimizers = [MuonOptimizer([p], 0.1, 0.9, 0.0, 5, cautious=p is cautious) for p in (plain, cautious)]
+
+    def stepped(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        before = plain.detach().clone(), cautious.detach().clone()
+        for p, optimizer in zip((plain, cautious), optimizers, strict=True):
+            p.grad = gradient.clone()
+            optimizer.step()
+        return plain.detach() - before[0], cautious.detach() - before[1]
+
+    stepped(torch.randn(7, 5))  # from now on there is momentum
+    gradient = torch.randn(7, 5)
+    step, chosen = stepped(gradient)
+    agrees = step * gradient < 0  # a step goes against the gradient
+
+    assert 0 < agrees.sum() < agrees.numel()
+    torch.testing.assert_close(chosen, step * agrees / agrees.float().mean())
+
+
+def test_cautious_muon_stands_still_where_nothing_agrees() -> None:
+    updates, gradients = torch.ones(2, 3, 4), torch.stack([-torch.ones(3, 4), torch.ones(3, 4)])
+    assert torch.equal(agreeing(updates, gradients), torch.stack([torch.zeros(3, 4), torch.ones(3, 4)]))
 
 
 def test_muon_leaves_a_parameter_without_gradient_alone() -> None:
