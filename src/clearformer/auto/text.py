@@ -48,7 +48,7 @@ REFERENCE_LR = 0.02
 ADAM_SHARE = 1 / 8  # of the matrices' learning rate, for all other parameters
 LEAST_LR, MOST_LR = 0.008, 0.04
 
-LITTLE_TEXT = 300_000  # bytes; less of it has few tokens, where more were not tried
+LITTLE_TEXT = 300_000  # bytes; less of it gets few tokens, if what more would save was not measured
 LEAST_SAVED = 0.015  # bits per character; more tokens that save less make the run's loss higher
 PREPARING_SHARE = 0.4  # of the seconds, the most that preparing the text may take
 LOGIT_BYTES = 4 * 4  # for a logit: before and after the cap, its log-probability and its gradient

@@ -11,9 +11,8 @@ from clearformer.text.tokenizer import BERT_CLS, BERT_MASK, BERT_PAD, BERT_SEP, 
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 BART_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-NEVER = (
-    -1e4
-)  # log-probability of a token of only the other language, below any other segmentation without <unk>
+# The log-probability of a token of only the other language, below any other segmentation without <unk>.
+NEVER = -1e4
 
 
 def from_older_files(folder: Path) -> dict[str, Any] | None:

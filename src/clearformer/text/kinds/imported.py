@@ -225,9 +225,8 @@ def _without_specials(document: Document, special_ids: Mapping[str, int]) -> tok
     """
     model = dict(document["model"])
     in_merges = {piece for pair in merges_of(model) for piece in pair}
-    needed = {
-        name for name in special_ids if len(name) == 1
-    } | in_merges  # without it the character would be lost
+    # A special token of one character is needed too: without it the character would be lost.
+    needed = {name for name in special_ids if len(name) == 1} | in_merges
     hidden = {n: f"{_NO_TEXT}{i}{_NO_TEXT}" for n, i in special_ids.items() if n not in needed}
     if isinstance(vocab := model["vocab"], Mapping):
         model["vocab"] = {hidden.get(name, name): token for name, token in vocab.items()}
