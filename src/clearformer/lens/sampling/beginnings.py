@@ -12,8 +12,8 @@ from clearformer.decoding.arguments import check_whole
 from clearformer.decoding.decode_state import DecodeState, GenerativeModel, Prefill
 from clearformer.decoding.loop import score_tokens
 from clearformer.decoding.text.inputs import text_of
-from clearformer.decoding.text.samples import prompt_of
-from clearformer.decoding.text.writer import begins_text, known_tokens
+from clearformer.decoding.text.samples import Prompt, continued, prompt_of
+from clearformer.decoding.text.writer import known_tokens
 from clearformer.errors import UserError, count
 from clearformer.hooks.points import is_any_open
 from clearformer.hooks.readings import once
@@ -22,7 +22,6 @@ from clearformer.lens.inputs import Inputs, Subject, parts_of, quiet, read, row_
 from clearformer.lens.sampling.prefixes import prefix_cache
 from clearformer.model import Decoder, EncoderDecoder, Transformer
 from clearformer.text import Tokenizer
-from clearformer.text.stream import StreamDecoder
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,18 +135,19 @@ class Beginning:
     def text(self, tokens: Sequence[int]) -> str:
         """Return ids as text, without <eos>; empty without a tokeniser."""
         tokenizer = self.inputs.tokenizer
-        return "" if tokenizer is None else tokenizer.decode(self._written(tokenizer, tokens))
+        return (
+            "" if tokenizer is None else tokenizer.decode(known_tokens(tokenizer, self._without_eos(tokens)))
+        )
 
     def continuation(self, tokens: Sequence[int]) -> str:
         """Return ids that follow the text so far as text, without <eos>, as `generate` does: a word keeps its space."""
-        tokenizer = self.inputs.tokenizer
+        tokenizer, before = self.inputs.tokenizer, self.tokens
         if tokenizer is None:
             return ""
-        decoder = StreamDecoder(tokenizer, begins_text(tokenizer, self.text(self.tokens), self.tokens))
-        return "".join(map(decoder.push, self._written(tokenizer, tokens))) + decoder.flush()
+        return continued(tokenizer, Prompt(self.text(before), before, len(before)), self._without_eos(tokens))
 
-    def _written(self, tokenizer: Tokenizer, tokens: Sequence[int]) -> list[int]:
-        return known_tokens(tokenizer, (each for each in tokens if each != self.eos_id))
+    def _without_eos(self, tokens: Sequence[int]) -> list[int]:
+        return [each for each in tokens if each != self.eos_id]
 
 
 def beginning(
