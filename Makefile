@@ -1,7 +1,7 @@
 # Each target builds what it needs: a virtual environment in .venv from the locked versions.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 STAMP := .venv/.installed
 TSC := .venv/node/node_modules/.bin/tsc
 DEV_STAMP := .venv/.installed-dev
@@ -53,6 +53,8 @@ $(STAMP): requirements.lock requirements-torch.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(PIP) --require-hashes -r requirements.lock
 	$(PIP) -r requirements-torch.lock
+	@# pip would compile on one core. A file of a package that is for a later Python does not compile, and is not needed.
+	@$(BIN)/python -m compileall -q -j 0 .venv/lib >/dev/null || true
 	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
 
