@@ -22,7 +22,7 @@ from clearformer.page.standalone import export
 from clearformer.page.views import VIEWS, View, views_of
 from clearformer.page.wire import decode
 
-from ..lens.test_embeddings import TEXT
+from ..lens.test_embeddings import TEXT, run_of
 from .conftest import FAMILIES, Client
 from .test_server import card, same
 
@@ -113,6 +113,18 @@ def test_two_runs_are_exported_as_their_difference(runs: dict[str, Any], tmp_pat
     assert f"compared with the run {other.name} step 0" in blocks["index"]["about"]
     assert blocks["index"]["first"]["versus"] == other.name
     assert set(blocks["index"]["lines"]) == {run.name, other.name}
+
+
+def test_two_runs_of_other_tokens_are_exported_and_their_views_say_so(
+    runs: dict[str, Any], tmp_path: Path
+) -> None:
+    made = run_of("decoder", "byte")
+    other = cf.Run(made.model, made.tokenizer).save(tmp_path / "other")
+    _, blocks = opened(cf.export_page(runs["decoder"], tmp_path / "page.html", text=TEXT, versus=other))
+    answers = {each["view"]: blocks[f"answer-{i}"] for i, each in enumerate(blocks["index"]["answers"])}
+    assert "token" in answers["tokens"]["error"]
+    assert "found" in answers["overview"]
+    assert "pieces" not in answers
 
 
 def test_its_policy_names_its_one_script_and_style_and_nothing_else(

@@ -260,6 +260,8 @@ def as_selected(_: Mapping[str, Any], selection: Selection) -> Iterator[Selectio
 
 def tokens_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:
     """Yield each token of a text; of one longer than `MOST_TOKENS`, only the selected token."""
+    if found["tokens"] is None:
+        return
     n = len(found["tokens"].tokens)
     for position in range(n) if n <= MOST_TOKENS else [selection.position]:
         yield selection.replace(position=position)
