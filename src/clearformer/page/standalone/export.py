@@ -7,7 +7,6 @@ content security policy, which allows its one script and one style sheet by thei
 import base64
 import gzip
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from html import escape
@@ -22,13 +21,13 @@ from clearformer.lens import AttentionOverview, BlockNumbers, Difference, Readin
 from clearformer.lens.activations import check_part, prefix_of
 from clearformer.lens.patterns.attention import checked_number, layer_of
 from clearformer.page.beginning import first_selection
-from clearformer.page.live import whole_lines
 from clearformer.page.opened import Shelf
 from clearformer.page.selection import Selection
 from clearformer.page.standalone.modules import STATIC, bundled
 from clearformer.page.views import VIEWS, View, beside_of, find_view, opening, step_of
 from clearformer.page.wire import encode
 from clearformer.run import Run, load
+from clearformer.training.store.folder import read_metrics
 
 ENDING = ".html"
 MOST_BYTES = 64 * 2**20  # of a page
@@ -313,19 +312,9 @@ def recorded(run: Run) -> list[Any]:
     Return none for a run without a folder, or if a line is damaged, which the view `training` reports.
     """
     try:
-        path = run.folder.metrics_file
+        return read_metrics(run.folder.metrics_file)
     except RunError:
         return []
-    lines: list[Any] = []
-    start, end = -1, 0
-    while path.exists() and end > start:
-        start = end
-        try:
-            found, end = whole_lines(path, start)
-        except json.JSONDecodeError:
-            return []
-        lines += found
-    return lines
 
 
 def about(run: Run, selection: Selection, other: Run | None) -> str:
