@@ -8,7 +8,6 @@ import base64
 import gzip
 import hashlib
 from collections.abc import Iterator, Mapping
-from functools import cache
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -23,7 +22,7 @@ from clearformer.lens.patterns.attention import checked_number, layer_of
 from clearformer.page.beginning import first_selection
 from clearformer.page.opened import Shelf
 from clearformer.page.selection import Selection
-from clearformer.page.standalone.modules import STATIC, bundled
+from clearformer.page.standalone.modules import bundled, styles
 from clearformer.page.views import VIEWS, View, beside_of, find_view, opening, step_of
 from clearformer.page.wire import encode
 from clearformer.run import Run, load
@@ -351,7 +350,7 @@ def _block(name: str, value: Any) -> str:
 
 
 def _page(title: str, blocks: list[str]) -> str:
-    style, script = _style(), bundled("exported.js")
+    style, script = styles(), bundled("exported.js")
     for text, end in ((style, "</style"), (script, "</script"), (script, "<!--")):
         assert end not in text.lower(), f"{end} stands in what the page is made of"
     policy = (
@@ -364,13 +363,6 @@ def _page(title: str, blocks: list[str]) -> str:
         style=style,
         blocks="\n".join(blocks),
         script=script,
-    )
-
-
-@cache
-def _style() -> str:
-    return "\n".join(
-        (STATIC / name).read_text(encoding="utf-8") for name in ("vendor/uplot.css", "style.css")
     )
 
 

@@ -14,7 +14,7 @@ from clearformer.lens import Readings, Shown
 from clearformer.page.live import news
 from clearformer.page.opened import OpenedRuns
 from clearformer.page.selection import Selection, read_selection
-from clearformer.page.standalone.modules import STATIC, bundled
+from clearformer.page.standalone.modules import bundled, styles
 from clearformer.page.views import View, find_view
 from clearformer.page.wire import encode
 from clearformer.run import Run
@@ -150,11 +150,9 @@ def stylesheet() -> str:
 
     Dark mode follows the notebook, not the browser.
     """
-    whole = "\n".join(
-        (STATIC / name).read_text(encoding="utf-8") for name in ("vendor/uplot.css", "style.css")
-    )
     in_dark = DARK.sub(
-        lambda found: "".join(f"{_when_dark(each[1])} {each[2]}\n" for each in RULE.finditer(found[1])), whole
+        lambda found: "".join(f"{_when_dark(each[1])} {each[2]}\n" for each in RULE.finditer(found[1])),
+        styles(),
     )
     rooted = re.sub(r"(?m)^(\s*):root\b", r"\1:host", in_dark)
     of_body = re.sub(r"(?m)^body \{", ".notebook {", rooted)
