@@ -24,7 +24,6 @@ OF_TRIALS = ("scale", "seeds")
 
 app = typer.Typer(
     add_completion=False,
-    no_args_is_help=False,
     help="Run experiments, and report published and measured numbers.",
 )
 
