@@ -137,9 +137,7 @@ def test_exponents_are_slopes_of_logarithms() -> None:
 
 def test_the_stream_grows_by_what_the_blocks_write(folder: Path) -> None:
     found = computed(
-        tiny(
-            studies()["initialisation"], probe={"n_layers": 3, "d_model": 16, "data": {"path": "text.txt"}}
-        ),
+        tiny(studies()["initialisation"], probe={"n_layers": 3, "d_model": 16, "data": {"path": "text.txt"}}),
         folder,
     )
     for label in found.labels:
