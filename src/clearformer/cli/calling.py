@@ -113,10 +113,11 @@ def check_known_command(command: Any, name: str, arguments: list[str]) -> None:
     known = getattr(command, "commands", None)
     if known is None or (arguments and (arguments[0].startswith("-") or arguments[0] in known)):
         return
+    listed = [each for each, inner in known.items() if not inner.hidden]
     if not arguments:
-        raise UsageMistake(f"{name} needs a command: {', '.join(known)}; see {name} --help")
+        raise UsageMistake(f"{name} needs a command: {', '.join(listed)}; see {name} --help")
     typed = shortened(arguments[0])
-    hint = did_you_mean(typed, known) or f"; there are {', '.join(known)}"
+    hint = did_you_mean(typed, listed) or f"; there are {', '.join(listed)}"
     raise UsageMistake(f"{name}: there is no command {typed!r}{hint}")
 
 

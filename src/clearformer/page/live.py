@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from clearformer.errors import RunError
 from clearformer.run import Run
-from clearformer.runs.folders import kept_steps
+from clearformer.runs.folders import folder_of, kept_steps
+from clearformer.training.store.folder import RunFolder
 
 EVERY_SECONDS = 0.5
 MOST_BYTES = 1 << 22  # in one message
@@ -22,26 +22,39 @@ async def followed(run: Run, cursor: int) -> AsyncIterator[dict[str, Any]]:
         cursor: The number of bytes read before; 0 at first.
 
     Yields:
+        What `news` returns, whenever there is any.
+    """
+    folder = folder_of(run)
+    said = None
+    while folder is not None:
+        found = await asyncio.to_thread(news, folder, cursor)
+        cursor = found["cursor"]
+        if found["lines"] or found["restarted"] or found["steps"] != said:
+            said = found["steps"]
+            yield found
+        await asyncio.sleep(EVERY_SECONDS)
+
+
+def news(folder: RunFolder, cursor: int) -> dict[str, Any]:
+    """Return what is new of a run.
+
+    Args:
+        folder: The run's folder.
+        cursor: The number of bytes of metrics.jsonl that were read before; 0 at first.
+
+    Returns:
         `lines`, the `cursor` after them, and `steps`. `restarted` says that the file became shorter, as when a run is
         resumed from an earlier step; the lines then begin at the start of the file.
+
+    Raises:
+        ValueError: a line is damaged.
     """
-    try:
-        folder = run.folder
-    except RunError:
-        return
-    path, said = folder.metrics_file, None
-    while True:
-        steps = await asyncio.to_thread(kept_steps, folder)
-        size = path.stat().st_size if path.exists() else 0
-        restarted = size < cursor
-        lines: list[Any] = []
-        if restarted or size > cursor:
-            cursor = 0 if restarted else cursor
-            lines, cursor = await asyncio.to_thread(whole_lines, path, cursor)
-        if lines or restarted or steps != said:
-            said = steps
-            yield {"lines": lines, "cursor": cursor, "restarted": restarted, "steps": steps}
-        await asyncio.sleep(EVERY_SECONDS)
+    path = folder.metrics_file
+    size = path.stat().st_size if path.exists() else 0
+    restarted = size < cursor
+    start = 0 if restarted else cursor
+    lines, end = whole_lines(path, start) if size > start else ([], start)
+    return {"lines": lines, "cursor": end, "restarted": restarted, "steps": kept_steps(folder)}
 
 
 def whole_lines(path: Path, start: int) -> tuple[list[Any], int]:

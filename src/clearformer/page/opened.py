@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from clearformer.errors import RunError, UserError, did_you_mean
+from clearformer.errors import UserError, did_you_mean
 from clearformer.page.long import LongComputations, OnStep
 from clearformer.page.selection import Selection
 from clearformer.page.views import View, beside_of, views_of, views_of_two
 from clearformer.run import Run, load, replay
-from clearformer.runs.folders import kept_steps
+from clearformer.runs.folders import folder_of, kept_steps
 
 MOST_BYTES = 200 * 2**20  # for the weights of further checkpoints
 
@@ -30,10 +30,8 @@ class Shelf:
 
     @property
     def steps(self) -> list[int]:
-        try:
-            return kept_steps(self.run.folder)
-        except RunError:
-            return []
+        folder = folder_of(self.run)
+        return [] if folder is None else kept_steps(folder)
 
     def card(self) -> dict[str, Any]:
         """Return what the page must know of the run before it requests a view."""

@@ -258,7 +258,7 @@ async def send_lines(socket: WebSocket, run: Run, cursor: int) -> None:
     try:
         async for lines in followed(run, cursor):
             await socket.send_json(lines)
-    except json.JSONDecodeError:
+    except ValueError:
         await socket.close()  # a damaged line; the view `training` reports which
     except (WebSocketDisconnect, RuntimeError):
         return

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from clearformer import lens
-from clearformer.errors import ClearformerError, RunError, UserError, did_you_mean, shown
+from clearformer.errors import ClearformerError, UserError, did_you_mean, shown
 from clearformer.hooks import hook_points
 from clearformer.lens import Shown
 from clearformer.lens.numbers.matrix import MOST_COLUMNS, MOST_ROWS
 from clearformer.model import Encoder, EncoderDecoder
 from clearformer.page.selection import Selection
 from clearformer.run import Run
+from clearformer.runs.folders import folder_of
 
 TEXT = ("text", "output", "masked")
 CHOSEN = ("position", "target", "foil")
@@ -220,9 +221,7 @@ def is_left_out(field: str, value: Any) -> bool:
 
 def takes(run: Run, field: str) -> bool:
     """Whether a field of the selection applies to a run's kind of model."""
-    if field == "output":
-        return isinstance(run.model, EncoderDecoder)
-    if field == "part":
+    if field in ("output", "part"):
         return isinstance(run.model, EncoderDecoder)
     if field == "masked":
         return isinstance(run.model, Encoder) and run.model.config.n_classes is None
@@ -278,10 +277,7 @@ def has_patterns(run: Run) -> bool:
 
 def is_kept(run: Run) -> bool:
     """Whether a run is stored in a folder, and so has metrics."""
-    try:
-        return run.folder is not None
-    except RunError:
-        return False
+    return folder_of(run) is not None
 
 
 def was_trained_here(run: Run) -> bool:

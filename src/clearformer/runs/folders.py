@@ -174,7 +174,7 @@ def new_run(
     if folder.config_file.exists():
         raise RunError(f"{option}: {path} exists; {way_out}")
     if path.exists() and not folder.is_left_over():
-        raise RunError(f"{option}: {path} exists but is not a run; choose another name, or delete it")
+        raise RunError(f"{option}: {path} exists but is not a run; {OTHER_NAME}")
     return folder
 
 

@@ -1,8 +1,9 @@
 """Studies: a question, the runs that answer it, the published and the measured numbers, and the report.
 
-from clearformer.study import Study, Training, run_study
+from clearformer.study import Training
 
-outcome = run_study(Study(name="depth", question="...", arms=(Training("2 layers", settings={...}), ...), ...))
+depth = cf.Study(name="depth", question="...", arms=(Training("2 layers", settings={...}), ...), ...)
+outcome = cf.run_study(depth)
 """
 
 from clearformer.study.measures.losses import LOSSES, losses

@@ -49,6 +49,10 @@ def ends(capsys: pytest.CaptureFixture[str]) -> Ends:
         ),
         ("tokenizer shw x", "clearformer tokenizer: there is no command 'shw'; did you mean 'show'?"),
         (
+            "study",
+            "clearformer study needs a command: list, show, run, report, compare; see clearformer study --help",
+        ),
+        (
             "bench zzz",
             "clearformer bench: there is no command 'zzz'; there are train, generate, load, tokenize",
         ),

@@ -17,12 +17,11 @@ import clearformer as cf
 from clearformer import lens
 from clearformer.cli import main
 from clearformer.errors import MissingPackageError, UserError
-from clearformer.page import live
 from clearformer.page.standalone import export
 from clearformer.page.views import VIEWS, View, views_of
 from clearformer.page.wire import decode
 
-from ..lens.test_embeddings import TEXT
+from ..lens.test_embeddings import TEXT, run_of
 from .conftest import FAMILIES, Client
 from .test_server import card, same
 
@@ -115,6 +114,18 @@ def test_two_runs_are_exported_as_their_difference(runs: dict[str, Any], tmp_pat
     assert set(blocks["index"]["lines"]) == {run.name, other.name}
 
 
+def test_two_runs_of_other_tokens_are_exported_and_their_views_say_so(
+    runs: dict[str, Any], tmp_path: Path
+) -> None:
+    made = run_of("decoder", "byte")
+    other = cf.Run(made.model, made.tokenizer).save(tmp_path / "other")
+    _, blocks = opened(cf.export_page(runs["decoder"], tmp_path / "page.html", text=TEXT, versus=other))
+    answers = {each["view"]: blocks[f"answer-{i}"] for i, each in enumerate(blocks["index"]["answers"])}
+    assert "token" in answers["tokens"]["error"]
+    assert "found" in answers["overview"]
+    assert "pieces" not in answers
+
+
 def test_its_policy_names_its_one_script_and_style_and_nothing_else(
     runs: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -184,21 +195,13 @@ def test_a_view_that_cannot_be_had_says_why_and_the_others_are_there(
     )
 
 
-def test_the_metrics_of_a_long_training_are_all_in_it(
-    runs: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = runs["decoder"].save(tmp_path / "long")
-    run.folder.metrics_file.write_text("".join(f'{{"step": {step}, "loss": 1.0}}\n' for step in range(1, 40)))
-    monkeypatch.setattr(live, "MOST_BYTES", 100)
-    assert [line["step"] for line in export.recorded(run)] == list(range(1, 40))
-
-
+@pytest.mark.parametrize("damaged", [b'{"step": 2, "lo', b"\xff" * 8])
 def test_a_run_whose_metrics_are_damaged_is_exported_and_says_so(
-    runs: dict[str, Any], tmp_path: Path
+    runs: dict[str, Any], tmp_path: Path, damaged: bytes
 ) -> None:
     run = runs["decoder"].save(tmp_path / "damaged")
-    run.folder.metrics_file.write_text(
-        '{"step": 1, "loss": 1.0}\n{"step": 2, "lo\n{"step": 3, "loss": 1.0}\n'
+    run.folder.metrics_file.write_bytes(
+        b'{"step": 1, "loss": 1.0}\n' + damaged + b'\n{"step": 3, "loss": 1.0}\n'
     )
     _, blocks = opened(cf.export_page(run, tmp_path / "page.html", text=TEXT))
     assert blocks["index"]["lines"] == {run.name: []}

@@ -18,7 +18,7 @@ import websockets
 from starlette.requests import Request
 
 import clearformer as cf
-from clearformer.page import look, server
+from clearformer.page import live, look, server
 from clearformer.page.opened import OpenedRuns
 from clearformer.page.selection import Selection
 from clearformer.page.views import VIEWS, views_of
@@ -320,6 +320,33 @@ def test_metrics_come_from_the_cursor_on(runs: dict[str, Any], tmp_path: Path) -
     assert [line["step"] for line in second["lines"]] == [3]
     assert third["restarted"]
     assert [line["step"] for line in third["lines"]] == [1]
+
+
+def test_the_metrics_of_a_long_training_come_in_several_messages(
+    runs: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = runs["decoder"].save(tmp_path / "long")
+    run.folder.metrics_file.write_text("".join(f'{{"step": {step}, "loss": 1.0}}\n' for step in range(1, 40)))
+    monkeypatch.setattr(live, "MOST_BYTES", 100)
+    steps, cursor = [], 0
+    while (found := live.news(run.folder, cursor))["lines"]:
+        steps += [line["step"] for line in found["lines"]]
+        cursor = found["cursor"]
+    assert steps == list(range(1, 40))
+
+
+def test_a_damaged_line_ends_the_following(runs: dict[str, Any], tmp_path: Path) -> None:
+    run = runs["decoder"].save(tmp_path / "broken")
+    run.folder.metrics_file.write_bytes(b"\xff" * 8 + b"\n")
+
+    async def visit(page: Client) -> int:
+        address = f"ws://{page.host}/api/live?run={run.name}&cursor=0"
+        headers = {"Origin": f"http://{page.host}", "Cookie": page.cookie}
+        async with websockets.connect(address, additional_headers=headers, proxy=None) as socket:
+            await socket.wait_closed()
+            return socket.close_code or 0
+
+    assert [asyncio.run(visit(page)) for page in entered(look(run, text="the", browser=False))] == [1000]
 
 
 def test_who_has_left_is_not_followed_any_more(decoder_page: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,15 @@ def test_another_run_is_taken_away(anywidget: Any, runs: dict[str, Any], tmp_pat
         widget.select(versus="nobody")
 
 
+def test_two_runs_of_one_name_are_told_apart_or_refused(anywidget: Any, runs: dict[str, Any]) -> None:
+    run = cf.Run(runs["decoder"].model, runs["decoder"].tokenizer)
+    other = cf.Run(cf.build(run.model.config), run.tokenizer)
+    with pytest.raises(UserError, match="both runs are called model"):
+        lens.show(run, TEXT, "ledger", versus=other)
+    for each in (run, runs["decoder"]):
+        assert lens.show(each, TEXT, "ledger", versus=each).found.changes.logit == 0
+
+
 def test_a_checkpoint_is_opened_where_it_is_selected(anywidget: Any, runs: dict[str, Any]) -> None:
     widget = lens.show(runs["decoder"], TEXT, "ledger")
     assert widget.select(checkpoint="0").error == ""

@@ -275,6 +275,11 @@ def test_what_cannot_be_compared_is_told(run: Callable[..., Path]) -> None:
     (path / "metrics.jsonl").write_text('{"step": 1, "tokens": 1, "seconds": 1, "loss": "low"}\n')
     with pytest.raises(RunError, match="loss of step 1 is not a number: 'low'"):
         compare("one")
+    (path / "metrics.jsonl").write_text(
+        '{"step": 1, "tokens": 1, "seconds": 1, "loss": 2.0, "val_loss": "low"}\n'
+    )
+    with pytest.raises(RunError, match="val_loss of step 1 is not a number: 'low'"):
+        compare("one")
 
 
 # --- curves -----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clearformer.data.text.sources import markov_chain
-from clearformer.study.lectures import find_study, studies
+from clearformer.study.lectures import studies
 from clearformer.study.measures.attention import drawn_scores, exponent, self_term
 from clearformer.study.measures.information import (
     entropy_rate,
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_study_says_what_it_runs(name: str) -> None:
-    study = find_study(name)
+    study = studies()[name]
     found = trials(study)
     assert len({(trial.arm.label, trial.seed) for trial in found}) == len(found)
     assert len({trial.settings_key for trial in found}) == len(found)
@@ -45,7 +45,7 @@ def test_every_study_says_what_it_runs(name: str) -> None:
 
 def test_the_worked_values_are_the_lectures(data_dir: Path, folder: Path) -> None:
     """All but the count of the training text's tokens, which takes seconds."""
-    whole = find_study("information")
+    whole = studies()["information"]
     study = replace(
         whole,
         arms=tuple(arm for arm in whole.arms if arm.label != "training text"),
@@ -87,7 +87,7 @@ def test_the_entropy_rate_is_that_of_pairs_less_that_of_symbols(folder: Path) ->
 
 
 def test_a_model_is_held_against_its_source(folder: Path) -> None:
-    found = computed(tiny(find_study("markov-sources")), folder)
+    found = computed(tiny(studies()["markov-sources"]), folder)
     for order in range(4):
         values = {
             name: found.first(f"order {order}", name) for name in ("entropy_rate", "source_loss", "excess")
@@ -137,9 +137,7 @@ def test_exponents_are_slopes_of_logarithms() -> None:
 
 def test_the_stream_grows_by_what_the_blocks_write(folder: Path) -> None:
     found = computed(
-        tiny(
-            find_study("initialisation"), probe={"n_layers": 3, "d_model": 16, "data": {"path": "text.txt"}}
-        ),
+        tiny(studies()["initialisation"], probe={"n_layers": 3, "d_model": 16, "data": {"path": "text.txt"}}),
         folder,
     )
     for label in found.labels:

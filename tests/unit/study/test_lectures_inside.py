@@ -10,7 +10,7 @@ import torch
 
 import clearformer as cf
 from clearformer.errors import DataError, UserError
-from clearformer.study.lectures import find_study
+from clearformer.study.lectures import studies
 from clearformer.study.measures import order
 from clearformer.study.measures.order import pooled_distance, shift_map, turned
 from clearformer.study.measures.stream import deleted_layers, logit_parts, without_layer
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def small(name: str) -> Study:
     """A study of the small decoder, with fewer texts measured."""
-    study = find_study(name)
+    study = studies()[name]
     measures = tuple(
         Measure(m.function, {**m.arguments, **SHORT.get(m.function, {})}) for m in study.measures
     )
@@ -154,7 +154,7 @@ def test_positions_and_masks_tell_order(folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(order, "SAMPLE_TOKENS", 10)
     sizes = {"n_layers": 1, "d_model": 8, "max_seq_len": 8, "attention": {"n_heads": 2}, "position": "rope"}
     changes = {"data": {"path": "text.txt"}, "steps": 12, "model": sizes, "batch_size": 4}
-    found = computed(tiny(find_study("order"), probe=changes), folder)
+    found = computed(tiny(studies()["order"], probe=changes), folder)
     assert [each.verdict for each in found.published()] == [REPRODUCED]
     for kind in ("sinusoidal", "learned", "rope"):
         assert found.first(f"two-sided, {kind}", "distance") > 0.01
@@ -185,13 +185,13 @@ def test_turning_by_two_shifts_is_turning_by_their_sum() -> None:
 
 
 def test_the_study_of_shifts_reproduces_all(folder: Path) -> None:
-    found = computed(tiny(find_study("position-shift"), probe={"n_positions": 300}), folder)
+    found = computed(tiny(studies()["position-shift"], probe={"n_positions": 300}), folder)
     assert {each.verdict for each in found.published()} == {REPRODUCED}
 
 
 def test_memory_of_the_explicit_form_grows_with_the_square(folder: Path) -> None:
     changes = {"lengths": [128, 256], "rounds": 1, "window": 32, "n_heads": 1, "d_head": 8}
-    found = computed(tiny(find_study("cost"), probe=changes), folder)
+    found = computed(tiny(studies()["cost"], probe=changes), folder)
     of = {form: found.first("causal attention", f"memory_exponent_{form}") for form in FORMS}
     assert of["explicit"] == pytest.approx(2, abs=0.15)
     for form in ("fused", "windowed", "linear"):

@@ -17,7 +17,7 @@ from clearformer.study.everyday.declared import (
     study_of_name,
 )
 from clearformer.study.everyday.sweep import sweep
-from clearformer.study.lectures import find_study, register_study, studies
+from clearformer.study.lectures import register_study, studies
 from clearformer.study.trials import trials
 
 from .parts import tiny_study
@@ -75,7 +75,7 @@ def test_a_measure_with_other_arguments_is_another() -> None:
 
 @pytest.mark.parametrize("name", studies())
 def test_the_lectures_studies_resolve_at_every_scale(name: str) -> None:
-    found = find_study(name)
+    found = studies()[name]
     assert found.question.endswith("?")
     assert found.lecture
     assert found.refuted_if
@@ -84,12 +84,12 @@ def test_the_lectures_studies_resolve_at_every_scale(name: str) -> None:
     assert len(trials(found, 0.001)) == len(whole)
 
 
-def test_one_s_own_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_s_own_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lectures, "_OWN", {})
     mine = register_study(study(name="my-own"))
-    assert find_study("my-own") is mine
+    assert study_of_name("my-own", Store(tmp_path)) is mine
     with pytest.raises(UserError, match="there is no study 'my-ow'; did you mean 'my-own'"):
-        find_study("my-ow")
+        study_of_name("my-ow", Store(tmp_path))
     with pytest.raises(UserError, match=r"a study is a cf.Study\(...\); got 3"):
         register_study(3)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="there is already a study 'my-own'"):

@@ -22,7 +22,7 @@ import clearformer as cf
 from clearformer.errors import DataError, DiskError, Interrupted, MissingPackageError, UserError
 from clearformer.registry import import_parts
 from clearformer.study import Measure, Probe, Store, Study, Training, lectures
-from clearformer.study.lectures import find_study
+from clearformer.study.lectures import studies
 from clearformer.study.report.figures import Bars
 from clearformer.study.trials import Trial, trials
 from clearformer.study.workers import launch, pool
@@ -106,7 +106,7 @@ def test_of_a_hundred_trials_each_is_finished_once_though_thirty_workers_are_kil
     own.write_text(textwrap.dedent(HUNDRED.format(folder=str(tmp_path))))
     import_parts(own)
     selection = Selection(("hundred",), tmp_path / "studies", imports=(own,))
-    store, study, started = Store(selection.folder), find_study("hundred"), []
+    store, study, started = Store(selection.folder), studies()["hundred"], []
 
     def start(place: int) -> Fork:
         started.append(forks.start(*selection.command()[3:]))

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Compare speed with other packages, measured in turn on this machine.",
-    no_args_is_help=True,
     add_completion=False,
 )
 

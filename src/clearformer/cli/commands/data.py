@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="List the built-in data; tokenize data, and inspect the result.",
-    no_args_is_help=True,
     add_completion=False,
 )
 

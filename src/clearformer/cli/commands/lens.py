@@ -29,7 +29,6 @@ app = typer.Typer(add_completion=False)
 
 ARGUMENTS = {"temperature": "temperatures", "cross": "attention"}
 """Options whose parameter has another name in the library."""
-SHARED = ("run", "text", "view", "checkpoint", "device", "as_json", "figure")
 
 
 @app.command(
@@ -207,8 +206,9 @@ def view_of(name: str) -> View:
         UserError: there is none.
     """
     if name not in VIEWS:
-        hint = did_you_mean(name, VIEWS) or ""
-        raise UserError(f"--view takes {', '.join(VIEWS)}; got {shortened(name)!r}{hint}")
+        raise UserError(
+            f"--view takes {', '.join(VIEWS)}; got {shortened(name)!r}{did_you_mean(name, VIEWS)}"
+        )
     return VIEWS[name]
 
 

@@ -1,11 +1,12 @@
 """`clearformer runs`: the runs in the runs folder."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from clearformer.cli.importing import importing
+from clearformer.cli.options import AsJson
 
 if TYPE_CHECKING:
     from clearformer.training.store.folder import RunFolder
@@ -14,7 +15,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def runs(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+def runs(as_json: AsJson = False) -> None:
     """List the runs under runs/ (or $CLEARFORMER_RUNS) with their progress and losses."""
     with importing():
         from clearformer.cli.tables import table

@@ -24,7 +24,6 @@ OF_TRIALS = ("scale", "seeds")
 
 app = typer.Typer(
     add_completion=False,
-    no_args_is_help=False,
     help="Run experiments, and report published and measured numbers.",
 )
 
@@ -185,8 +184,8 @@ def report(
     seeds: Seeds = None,
 ) -> None:
     """Write the report: one HTML file, and Markdown with figures."""
-    from clearformer.cli.views.study import outcomes_of
     from clearformer.errors import UserError
+    from clearformer.study.outcomes import outcome
     from clearformer.study.report import write_report
 
     store = store_of(folder)
@@ -194,12 +193,12 @@ def report(
         raise UserError(f"--folder: no folder {store.folder}; clearformer study run makes it")
     place = store.folder if out is None else folder_of("--out", out)
     with named_as_options(OF_TRIALS):
-        wanted = outcomes_of(chosen_studies(names or [ALL], store), store, scale, seeds)
+        wanted = [outcome(study, store, scale, seeds) for study in chosen_studies(names or [ALL], store)]
     is_of_all = ALL in (names or [])
-    found = wanted if names and not is_of_all else [outcome for outcome in wanted if outcome.n_done]
+    found = wanted if names and not is_of_all else [each for each in wanted if each.n_done]
     if not found:
         raise UserError(f"{store.folder}: nothing measured yet; use clearformer study run NAME")
-    waiting = [outcome for outcome in wanted if not outcome.n_done] if is_of_all else []
+    waiting = [each for each in wanted if not each.n_done] if is_of_all else []
     typer.echo(write_report(found, place, waiting))
 
 

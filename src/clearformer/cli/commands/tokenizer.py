@@ -39,7 +39,6 @@ UNITS = (("chars", "character"), ("bytes", "byte"), ("tokens", "token"))
 
 app = typer.Typer(
     help="Train a tokenizer, show the tokens of a text, or compare several.",
-    no_args_is_help=True,
     add_completion=False,
 )
 

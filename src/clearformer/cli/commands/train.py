@@ -1,6 +1,5 @@
 """`clearformer train`: from data to a trained model, its held-out loss and a sample."""
 
-import logging
 import shlex
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ import typer
 
 from clearformer.cli.commands_to_type import to_type
 from clearformer.cli.importing import importing
-from clearformer.cli.options import Config
+from clearformer.cli.options import Config, show_log
 from clearformer.errors import Interrupted, RunError
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def train(
         from clearformer.training.reporting.console import ConsoleReporter
         from clearformer.training.reporting.report import Reporter
 
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    show_log()
     start = (resumed_start if resume else new_start)(arguments or [], config, run)
     start.began = began
     reporter = ConsoleReporter() if is_main_process() else Reporter()

@@ -1,6 +1,5 @@
 """Studies as text and as JSON: the runs that they plan, and their results."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ from clearformer.cli.units import readable_seconds
 from clearformer.cost.rates import Rate, measured_rate
 from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import count
-from clearformer.study.outcomes import ClaimVerdict, Estimate, Outcome, PublishedVerdict, outcome
+from clearformer.study.outcomes import ClaimVerdict, Estimate, Outcome, PublishedVerdict
 from clearformer.study.report.content import diverged_lines
 from clearformer.study.store import Store
 from clearformer.study.study import Study
@@ -156,11 +155,6 @@ def _arm_row(arm: dict[str, Any]) -> tuple[str, ...]:
 
 
 # --- results ----------------------------------------------------------------------------------------------
-
-
-def outcomes_of(chosen: Sequence[Study], store: Store, scale: float, seeds: int | None) -> list[Outcome]:
-    """Return the outcomes of some studies, as far as they have been measured."""
-    return [outcome(study, store, scale, seeds) for study in chosen]
 
 
 def outcome_json(found: Outcome, folder: Path) -> dict[str, Any]:

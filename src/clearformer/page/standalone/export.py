@@ -7,9 +7,7 @@ content security policy, which allows its one script and one style sheet by thei
 import base64
 import gzip
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
-from functools import cache
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -22,13 +20,13 @@ from clearformer.lens import AttentionOverview, BlockNumbers, Difference, Readin
 from clearformer.lens.activations import check_part, prefix_of
 from clearformer.lens.patterns.attention import checked_number, layer_of
 from clearformer.page.beginning import first_selection
-from clearformer.page.live import whole_lines
 from clearformer.page.opened import Shelf
 from clearformer.page.selection import Selection
-from clearformer.page.standalone.modules import STATIC, bundled
+from clearformer.page.standalone.modules import bundled, styles
 from clearformer.page.views import VIEWS, View, beside_of, find_view, opening, step_of
 from clearformer.page.wire import encode
 from clearformer.run import Run, load
+from clearformer.training.store.folder import read_metrics
 
 ENDING = ".html"
 MOST_BYTES = 64 * 2**20  # of a page
@@ -260,6 +258,8 @@ def as_selected(_: Mapping[str, Any], selection: Selection) -> Iterator[Selectio
 
 def tokens_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:
     """Yield each token of a text; of one longer than `MOST_TOKENS`, only the selected token."""
+    if found["tokens"] is None:
+        return
     n = len(found["tokens"].tokens)
     for position in range(n) if n <= MOST_TOKENS else [selection.position]:
         yield selection.replace(position=position)
@@ -311,19 +311,9 @@ def recorded(run: Run) -> list[Any]:
     Return none for a run without a folder, or if a line is damaged, which the view `training` reports.
     """
     try:
-        path = run.folder.metrics_file
+        return read_metrics(run.folder.metrics_file)
     except RunError:
         return []
-    lines: list[Any] = []
-    start, end = -1, 0
-    while path.exists() and end > start:
-        start = end
-        try:
-            found, end = whole_lines(path, start)
-        except json.JSONDecodeError:
-            return []
-        lines += found
-    return lines
 
 
 def about(run: Run, selection: Selection, other: Run | None) -> str:
@@ -360,7 +350,7 @@ def _block(name: str, value: Any) -> str:
 
 
 def _page(title: str, blocks: list[str]) -> str:
-    style, script = _style(), bundled("exported.js")
+    style, script = styles(), bundled("exported.js")
     for text, end in ((style, "</style"), (script, "</script"), (script, "<!--")):
         assert end not in text.lower(), f"{end} stands in what the page is made of"
     policy = (
@@ -373,13 +363,6 @@ def _page(title: str, blocks: list[str]) -> str:
         style=style,
         blocks="\n".join(blocks),
         script=script,
-    )
-
-
-@cache
-def _style() -> str:
-    return "\n".join(
-        (STATIC / name).read_text(encoding="utf-8") for name in ("vendor/uplot.css", "style.css")
     )
 
 

@@ -1,4 +1,4 @@
-"""Bundle the page's JavaScript modules into one, for use without a server.
+"""Bundle the page's JavaScript modules into one, and its style sheets into one, for use without a server.
 
 Each module becomes a function that is called once and returns the module's exports. An import becomes a constant that
 takes names from there; a dynamic import resolves at once. This is no parser: it recognises imports and exports in the
@@ -40,6 +40,11 @@ def bundled(entry: str) -> str:
     parts = [_as_function(path, order) for path in order]
     last = _name(order[-1], order)
     return "\n".join([*parts, f"export default {last}.default;\n"])
+
+
+def styles() -> str:
+    """Return the page's style sheets as one."""
+    return "\n".join(map(_read, (PurePosixPath("vendor/uplot.css"), PurePosixPath("style.css"))))
 
 
 def _visit(path: PurePosixPath, order: list[PurePosixPath], importing: tuple[PurePosixPath, ...]) -> None:

@@ -6,10 +6,12 @@ from typing import Any
 from clearformer.config import resolve
 from clearformer.errors import UserError, needs_extra
 from clearformer.page.beginning import first_selection
+from clearformer.page.look import check_names
 from clearformer.page.selection import Selection
 from clearformer.page.standalone.export import open_beside
 from clearformer.page.views import find_view
 from clearformer.run import Run, load
+from clearformer.runs.folders import folder_of
 
 
 def show(
@@ -24,8 +26,8 @@ def show(
     """Return a widget that shows a view of the page in a notebook; see `lens.show`.
 
     Raises:
-        UserError: there is no such view of the run, or a field of the selection is unknown, out of range or does not
-            fit the text.
+        UserError: there is no such view of the run, a field of the selection is unknown, out of range or does not fit
+            the text, or both runs have the same name.
         RunError: there is no such run.
         MissingPackageError: anywidget is not installed.
     """
@@ -35,6 +37,8 @@ def show(
     if find_view(view, opened).beside:
         raise UserError(f"view: {view!r} is part of another view; choose a main view")
     other = open_beside(selected, device)
+    if other is not None and other is not opened and None in (folder_of(opened), folder_of(other)):
+        check_names([opened, other])  # of a run in a folder, the second may be another checkpoint
     begun = first_selection(opened, text, other).model_dump()
     widget = ViewWidget(opened, view, resolve(Selection, begun | selected), other, device)
     if widget.error:

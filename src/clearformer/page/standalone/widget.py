@@ -11,10 +11,10 @@ import traitlets
 
 from clearformer.errors import ClearformerError, UserError, shown
 from clearformer.lens import Readings, Shown
-from clearformer.page.live import whole_lines
+from clearformer.page.live import news
 from clearformer.page.opened import OpenedRuns
 from clearformer.page.selection import Selection, read_selection
-from clearformer.page.standalone.modules import STATIC, bundled
+from clearformer.page.standalone.modules import bundled, styles
 from clearformer.page.views import View, find_view
 from clearformer.page.wire import encode
 from clearformer.run import Run
@@ -117,7 +117,8 @@ class ViewWidget(anywidget.AnyWidget):
 
     def _answer(self, question: dict[str, Any]) -> bytes:
         if question["kind"] == "metrics":
-            return encode(self._news(str(question["run"]), int(question["cursor"])))
+            run = self._opened.get(str(question["run"]))
+            return encode(news(run.folder, int(question["cursor"])))
         if question["kind"] not in ("view", "picture"):
             raise UserError(f"a widget asks for a view, a picture or metrics; got {shown(question['kind'])}")
         selection = read_selection(question["selection"])
@@ -131,20 +132,6 @@ class ViewWidget(anywidget.AnyWidget):
     def _runs(self, view: View, selection: Selection) -> tuple[Run, Run | None]:
         """Return the run at the selected checkpoint, and the second run."""
         return self._opened.get(selection.run, selection.checkpoint), self._opened.beside(view, selection)
-
-    def _news(self, name: str, cursor: int) -> dict[str, Any]:
-        """Return the lines of a run's metrics from a cursor on."""
-        run = self._opened.get(name)
-        path = run.folder.metrics_file
-        size = path.stat().st_size if path.exists() else 0
-        start = 0 if size < cursor else cursor
-        lines, end = whole_lines(path, start) if size else ([], 0)
-        return {
-            "lines": lines,
-            "cursor": end,
-            "restarted": size < cursor,
-            "steps": run.kept_steps(),
-        }
 
 
 def plain_selection(selection: Selection) -> dict[str, Any]:
@@ -163,11 +150,9 @@ def stylesheet() -> str:
 
     Dark mode follows the notebook, not the browser.
     """
-    whole = "\n".join(
-        (STATIC / name).read_text(encoding="utf-8") for name in ("vendor/uplot.css", "style.css")
-    )
     in_dark = DARK.sub(
-        lambda found: "".join(f"{_when_dark(each[1])} {each[2]}\n" for each in RULE.finditer(found[1])), whole
+        lambda found: "".join(f"{_when_dark(each[1])} {each[2]}\n" for each in RULE.finditer(found[1])),
+        styles(),
     )
     rooted = re.sub(r"(?m)^(\s*):root\b", r"\1:host", in_dark)
     of_body = re.sub(r"(?m)^body \{", ".notebook {", rooted)

@@ -21,6 +21,8 @@ from clearformer.training.config import RunConfig
 from clearformer.training.store.folder import RunFolder, read_metrics
 
 VALUES = ("train_loss", "val_loss")
+ALWAYS, AT_TIMES = ("step", "seconds", "tokens", "loss"), ("val_loss", "val_share")
+"""The numbers of every line of metrics.jsonl, and those of lines with an evaluation."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -191,14 +193,16 @@ def lines_of(folder: RunFolder) -> list[dict[str, Any]]:
         RunError: there are none yet, or a line is damaged.
     """
     lines = read_metrics(folder.metrics_file)
-    numbers = ("step", "seconds", "tokens", "loss")
     if not lines:
         raise RunError(f"{folder.path} has no metrics yet: not trained, or only just started")
     for line in lines:
-        for name in numbers:
-            if isinstance(line.get(name), bool) or not isinstance(line.get(name), int | float):
+        for name in (*ALWAYS, *AT_TIMES):
+            value = line.get(name)
+            if value is None and name in AT_TIMES:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
                 raise RunError(
-                    f"{folder.metrics_file}: {name} of step {line['step']} is not a number: {line.get(name)!r}"
+                    f"{folder.metrics_file}: {name} of step {line['step']} is not a number: {value!r}"
                 )
     return lines
 

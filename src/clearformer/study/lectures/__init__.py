@@ -1,6 +1,6 @@
 """The studies of the lectures, and those that users register."""
 
-from clearformer.errors import UserError, did_you_mean, shown
+from clearformer.errors import UserError, shown
 from clearformer.study.lectures import architecture, embedding, information, inside, translation
 from clearformer.study.study import Study
 
@@ -32,16 +32,3 @@ def register_study(study: Study) -> Study:
         raise UserError(f"there is already a study {study.name!r}; choose another name")
     _OWN[study.name] = study
     return study
-
-
-def find_study(name: str) -> Study:
-    """Return the study with a name.
-
-    Raises:
-        UserError: there is none; the message suggests the nearest name.
-    """
-    known = studies()
-    if name not in known:
-        hint = did_you_mean(name, known) or "; see clearformer study list"
-        raise UserError(f"there is no study {name!r}{hint}")
-    return known[name]

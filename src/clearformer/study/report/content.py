@@ -34,7 +34,7 @@ from clearformer.study.report.nodes import (
     Samples,
     Table,
 )
-from clearformer.study.report.pictures import is_there, svg_of
+from clearformer.study.report.pictures import in_words, is_there, svg_of
 from clearformer.study.report.words import (
     MINUS,
     as_written,
@@ -252,10 +252,7 @@ def figures(outcome: Outcome) -> Iterator[Node]:
         if isinstance(figure, Texts):
             yield Samples(figure.title, figure.note(outcome), tuple(figure.blocks(outcome)))
             continue
-        note, told = (
-            getattr(figure, method)(outcome) if hasattr(figure, method) else ""
-            for method in ("note", "summary")
-        )
+        note, told = in_words(figure, outcome)
         svg = svg_of(figure, outcome, f"{outcome.study.name}-{i}")
         yield Picture(figure.title, note, told, svg, f"figure-{i}.svg")
 

@@ -52,7 +52,7 @@ def svg_of(figure: Figure, outcome: Outcome, name: str) -> str:
         figure.draw(canvas, outcome)
         written = io.StringIO()
         canvas.savefig(written, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
-    return tidy(written.getvalue(), name, figure.title, description(figure, outcome))
+    return tidy(written.getvalue(), name, figure.title, " ".join(filter(None, in_words(figure, outcome))))
 
 
 def is_there(figure: Figure, outcome: Outcome) -> bool:
@@ -61,10 +61,12 @@ def is_there(figure: Figure, outcome: Outcome) -> bool:
     return bool(outcome.labels) if says is None else says(outcome)
 
 
-def description(figure: Figure, outcome: Outcome) -> str:
-    """Return a figure in words: its note and its summary, if it has them."""
-    parts = (getattr(figure, method)(outcome) for method in ("note", "summary") if hasattr(figure, method))
-    return " ".join(part for part in parts if part)
+def in_words(figure: Figure, outcome: Outcome) -> tuple[str, str]:
+    """Return a figure's note and its summary; empty where it has none."""
+    note, told = (
+        getattr(figure, method)(outcome) if hasattr(figure, method) else "" for method in ("note", "summary")
+    )
+    return note, told
 
 
 def tidy(svg: str, name: str, title: str, told: str) -> str:

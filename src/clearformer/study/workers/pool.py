@@ -26,7 +26,7 @@ from clearformer.study.workers.claims import claims
 from clearformer.study.workers.progress import Standing, Watch
 from clearformer.training.processes.interrupts import Interrupts
 
-PACKAGE = Path(__file__).parents[2]
+SOURCE = Path(__file__).parents[3]  # the folder that holds this package
 LOOK_SECONDS = 0.5
 LARGEST_SIGNAL = 64
 MOST_DEATHS = 5  # of workers on the same trial, or in a row without a trial
@@ -253,14 +253,18 @@ def local_start(selection: Selection, jobs: int) -> Callable[[int], Process]:
 
 def surroundings(place: int, jobs: int, device: str | None) -> dict[str, str]:
     """Return the variables to add to a worker's environment: the package's path, the number of threads, the GPU."""
-    package = str(PACKAGE.parent)
-    paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    found = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    found = {"PYTHONPATH": python_path()}
     if "OMP_NUM_THREADS" not in os.environ:
         found["OMP_NUM_THREADS"] = str(max(1, n_cores() // jobs))
     if device in (None, "auto", "cuda") and (gpus := visible_gpus()):
         found["CUDA_VISIBLE_DEVICES"] = gpus[place % len(gpus)]
     return found
+
+
+def python_path() -> str:
+    """Return PYTHONPATH with the folder of this package first, so that workers run the same code."""
+    paths = [str(SOURCE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return os.pathsep.join(dict.fromkeys(paths))
 
 
 def visible_gpus() -> list[str]:

@@ -30,7 +30,9 @@ from clearformer.training.reporting.console import clock
 from clearformer.training.store.folder import RunFolder
 
 TAIL = 4096  # bytes at the end of metrics.jsonl that contain its last line
-PROBE_SECONDS = 1.0  # assumed duration of a probe, at the nominal rate
+PROBE_SECONDS = (
+    1.0  # assumed duration of a probe, or of a training that cannot be estimated, at the nominal rate
+)
 NOMINAL = Rate("nominal", "float32", 2e10, "measured", 1.0)
 WAITING_SHOWN, FAILED_SHOWN = 4, 6  # rows of the table
 
@@ -126,8 +128,6 @@ def last_metrics(file: Path) -> dict[str, Any]:
 
 def work_of(trial: Trial) -> float:
     """Return the seconds that a trial would take at the nominal rate, to weigh trials against each other."""
-    if trial.config is None:
-        return PROBE_SECONDS
     seconds = estimated_seconds(trial, NOMINAL)
     return PROBE_SECONDS if seconds is None else seconds
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from clearformer.errors import UserError, shown
 from clearformer.files import disk_errors, make_folders
-from clearformer.study.workers.pool import Selection, Workers, WorkersError, surroundings
+from clearformer.study.workers.pool import Selection, Workers, WorkersError, python_path
 from clearformer.study.workers.progress import Standing
 from clearformer.training.processes.interrupts import HANGUP
 
@@ -57,13 +57,12 @@ def script(selection: Selection, options: Mapping[str, str], jobs: int) -> str:
     lines = [
         f"#SBATCH --{name}" + (f"={value}" if value else "") for name, value in (own | dict(options)).items()
     ]
-    package = surroundings(0, 1, "cpu")["PYTHONPATH"]
     return "\n".join(
         [
             "#!/bin/bash",
             *lines,
             f"cd {shlex.quote(str(Path.cwd()))}",
-            f"export PYTHONPATH={shlex.quote(package)}",
+            f"export PYTHONPATH={shlex.quote(python_path())}",
             'export OMP_NUM_THREADS="${SLURM_CPUS_PER_TASK:-1}"',
             f"exec {shlex.join(selection.command())}",  # exec, so that the signal reaches the worker
             "",

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from clearformer.study.outcomes import Outcome
 
@@ -37,9 +38,9 @@ class Drawn:
 
 
 def seeds_note(outcome: Outcome) -> str:
-    """Return a sentence on the number of seeds."""
+    """Return sentences on the number of seeds, and on the bands that `draw_band` draws of them."""
     n = outcome.most_seeds
-    return "One seed." if n == 1 else f"Means of up to {n} seeds."
+    return "One seed." if n == 1 else f"Means of up to {n} seeds. Bands: from the lowest seed to the highest."
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,13 @@ class Point:
     mean: float
     low: float
     high: float
+
+
+def draw_band(axes: Any, points: Sequence[Point], shade: str) -> None:
+    """Draw the range from the lowest seed to the highest as a band, where there is one."""
+    if any(point.low < point.high for point in points):
+        x, low, high = [p.x for p in points], [p.low for p in points], [p.high for p in points]
+        axes.fill_between(x, low, high, color=shade, alpha=0.18, linewidth=0)
 
 
 def curve_points(curves: Sequence[Sequence[Sequence[float | None]]], x: int, y: int) -> list[Point]:

@@ -4,7 +4,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from clearformer.study.outcomes import Outcome
-from clearformer.study.report.figures.base import LEFT_INCHES, Drawn, Point, curve_points, seeds_note
+from clearformer.study.report.figures.base import (
+    LEFT_INCHES,
+    Drawn,
+    Point,
+    curve_points,
+    draw_band,
+    seeds_note,
+)
 from clearformer.study.report.figures.drawing import (
     AXIS_INCHES,
     LINE_INCHES,
@@ -53,8 +60,7 @@ class Curves(Drawn):
         return WIDTH, max(4.2, TITLE_INCHES + AXIS_INCHES + (n + 1) * LINE_INCHES)
 
     def note(self, outcome: Outcome) -> str:
-        band = "" if outcome.most_seeds < 2 else " Bands: from the lowest seed to the highest."
-        return f"Solid: training. Dashed: held-out. {seeds_note(outcome)}{band}"
+        return f"Solid: training. Dashed: held-out. {seeds_note(outcome)}"
 
     def summary(self, outcome: Outcome) -> str:
         return " ".join(
@@ -100,14 +106,11 @@ def _end_text(label: str, kind: str, last: Point) -> str:
 
 
 def _draw_curve(axes: Any, points: list[Point], shade: str, is_dashed: bool) -> None:
-    x = [point.x for point in points]
-    if any(point.low < point.high for point in points):
-        axes.fill_between(
-            x, [p.low for p in points], [p.high for p in points], color=shade, alpha=0.18, linewidth=0
-        )
+    draw_band(axes, points, shade)
     style: Any = (0, (4, 1.6)) if is_dashed else "solid"
     marker = "o" if len(points) == 1 else None
-    axes.plot(x, [p.mean for p in points], color=shade, linewidth=1.6, linestyle=style, marker=marker)
+    x, y = [p.x for p in points], [p.mean for p in points]
+    axes.plot(x, y, color=shade, linewidth=1.6, linestyle=style, marker=marker)
 
 
 def _set_ranges(axes: Any, curves: list[list[Point]], log_x: bool) -> None:

@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clearformer.study.outcomes import Estimate, Outcome
-from clearformer.study.report.figures.base import LEFT_INCHES, Drawn, Point, Row, curve_points, seeds_note
+from clearformer.study.report.figures.base import (
+    LEFT_INCHES,
+    Drawn,
+    Point,
+    Row,
+    curve_points,
+    draw_band,
+    seeds_note,
+)
 from clearformer.study.report.figures.drawing import (
     AXIS_INCHES,
     LINE_INCHES,
@@ -61,8 +69,7 @@ class Lines(Drawn):
         return WIDTH, max(4.0, TITLE_INCHES + AXIS_INCHES + (n + 1) * LINE_INCHES)
 
     def note(self, outcome: Outcome) -> str:
-        band = "" if outcome.most_seeds < 2 else " Bands: from the lowest seed to the highest."
-        return f"{seeds_note(outcome)}{band}"
+        return seeds_note(outcome)
 
     def summary(self, outcome: Outcome) -> str:
         return " ".join(
@@ -131,14 +138,10 @@ def are_layers(places: Collection[float]) -> bool:
 
 
 def _draw_line(axes: Any, points: list[Point], shade: str) -> None:
-    x = [point.x for point in points]
-    if any(point.low < point.high for point in points):
-        axes.fill_between(
-            x, [p.low for p in points], [p.high for p in points], color=shade, alpha=0.18, linewidth=0
-        )
+    draw_band(axes, points, shade)
     marker = "o" if len(points) <= 16 else None
     axes.plot(
-        x,
+        [p.x for p in points],
         [p.mean for p in points],
         color=shade,
         linewidth=1.6,
