@@ -132,10 +132,7 @@ class RunFolder:
         Raises:
             RunError: the run was imported or saved from Python, so its training data are not known.
         """
-        try:
-            text_sha256 = parse_json(self.env_file.read_text(encoding="utf-8"))["text_sha256"]
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
+        text_sha256 = self._recorded("text_sha256")
         if not isinstance(text_sha256, str):
             return None
         if text_sha256 == "":
@@ -182,26 +179,25 @@ class RunFolder:
 
     def preset(self) -> str | None:
         """Return the preset that the run began with; None if env.json does not record it."""
-        try:
-            preset = parse_json(self.env_file.read_text(encoding="utf-8"))["preset"]
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
+        preset = self._recorded("preset")
         return preset if isinstance(preset, str) else None
 
     def n_processes(self) -> int:
         """Return the number of processes that started the run; 1 if env.json does not record it."""
-        try:
-            count = parse_json(self.env_file.read_text(encoding="utf-8"))["processes"]
-        except (OSError, ValueError, TypeError, KeyError):
-            return 1
+        count = self._recorded("processes")
         return count if type(count) is int else 1
 
     def command(self) -> list[str]:
         """Return the command that started the run; empty if env.json does not record it."""
+        command = self._recorded("command")
+        return list(map(str, command)) if isinstance(command, list) else []
+
+    def _recorded(self, name: str) -> Any:
+        """Return a value of env.json; None if it is not there or the file cannot be read."""
         try:
-            return [str(word) for word in parse_json(self.env_file.read_text(encoding="utf-8"))["command"]]
+            return parse_json(self.env_file.read_text(encoding="utf-8"))[name]
         except (OSError, ValueError, TypeError, KeyError):
-            return []
+            return None
 
     def check_same_data(self, text_sha256: str, data: Spec | None = None) -> None:
         """Check that data are those that the run began on; the arguments are those of `difference_of_text`.
