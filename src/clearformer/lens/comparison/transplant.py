@@ -208,7 +208,7 @@ def measured(run: Run, model: Transformer, texts: Sequence[Text] | None) -> floa
     """
     if texts is None:
         task = task_of(run)
-        evaluation = task.evaluate(model, getattr(torch, task.config.train.dtype))
+        evaluation = task.evaluate(model, task.config.train.matrix_dtype)
         if evaluation is None:
             raise UserError("texts: this run has no held-out split to measure the loss on; give texts")
         return evaluation.loss
