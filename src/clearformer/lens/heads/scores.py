@@ -36,7 +36,7 @@ from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError
 from clearformer.hooks import hook_points
 from clearformer.lens.heads.circuits import Circuits
-from clearformer.lens.inputs import Subject, quiet
+from clearformer.lens.inputs import Subject, parts_of, quiet
 from clearformer.lens.showing import FIRST, Shown, Table, heat_map
 from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
 from clearformer.model.norms import at_least_float32
@@ -213,11 +213,7 @@ def head_scores(
     Raises:
         UserError: the model's attention has no pattern to score (kind `last`), or the model reads too few tokens.
     """
-    if isinstance(subject, Transformer):
-        model = subject
-    else:
-        check_run(subject)
-        model, tokenizer = subject.model, tokenizer or subject.tokenizer
+    model, tokenizer = parts_of(subject, tokenizer)
     names = [name for name in hook_points(model) if name.endswith("attn.hook_pattern")]
     if not names:
         raise UserError(
