@@ -20,7 +20,7 @@ from clearformer.results import Result
 
 MOST_ROWS = 40  # in a notebook's table
 CELL = "padding:1px 8px;text-align:{}"
-LEAST_CELL, MOST_INCHES = 0.19, 22.0
+MOST_INCHES = 22.0
 LABEL_POINTS = 8
 AMOUNT, FIRST, EITHER = "amount", "first", "either"
 """Metadata of fields that say how `lens.difference` treats them: AMOUNT, subtract a whole number; FIRST, keep the value
