@@ -27,7 +27,6 @@ from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, amount, heat_map, is_shown, visible
 from clearformer.text import Tokenizer
 
-MOST_HEADS = 64  # in one figure
 MOST_READ = 4  # tokens named in a row of the table
 
 
