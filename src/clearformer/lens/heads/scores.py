@@ -23,7 +23,7 @@ Shapes: B texts, T tokens, S keys, H heads, V vocabulary.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import nan
+from math import isnan, nan
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -105,9 +105,7 @@ class HeadScores(Shown):
             UserError: there is no such score.
         """
         check_kind(kind)
-        scored = [
-            each for each in self.heads if getattr(each, kind) == getattr(each, kind)
-        ]  # NaN differs from itself
+        scored = [each for each in self.heads if not isnan(getattr(each, kind))]
         return sorted(scored, key=lambda each: -getattr(each, kind))[:n]
 
     def caption(self) -> str:
@@ -118,7 +116,7 @@ class HeadScores(Shown):
         return Table(["head", *KINDS], rows)
 
     def notes(self) -> list[str]:
-        if self.first_loss != self.first_loss:
+        if isnan(self.first_loss):
             return []
         return [
             f"loss of random tokens: first time {self.first_loss:.3f} nats, repeated {self.repeat_loss:.3f}"
@@ -185,7 +183,7 @@ def check_kind(kind: str) -> None:
 
 
 def _cell(value: float) -> str:
-    return "-" if value != value else f"{value:.3f}"
+    return "-" if isnan(value) else f"{value:.3f}"
 
 
 def _most(scores: HeadScores, kind: Kind) -> str:
