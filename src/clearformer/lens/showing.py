@@ -122,8 +122,8 @@ def show(
     Args:
         run: A run, or its name.
         text: What to read; by default the beginning of the run's held-out text.
-        view: `overview`, `tokens`, `block`, `attention`, `ledger`, `lens`, `sampling`, `continuations`, `beams`,
-            `interventions` or `training`.
+        view: A view of the page, such as `overview`, `tokens`, `block`, `attention`, `ledger`, `score`, `lens`,
+            `sampling`, `interventions` or `learned`.
         checkpoint: `latest`, `best` or a step, if the run is given by its name.
         device: The device of a model that is opened by name.
         **selected: Other fields of the page's selection, such as `position`, `layer`, `head`, `target` and `foil`;
