@@ -5,13 +5,13 @@ stay, so that the model does not know which positions it has to predict.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from clearformer.data.labelled.batches import padded, padded_length
 from clearformer.data.shards import Split
-from clearformer.data.text.batches import ALL_ROWS, IGNORED, Batches, generator_at
+from clearformer.data.text.batches import IGNORED, Batches, generator_at
 from clearformer.text import Tokenizer
 
 STREAM = 6
@@ -183,9 +183,9 @@ class TextWindows:
         """Return the position in the split of each row's first token, [B] int64."""
         return self._batches.starts(step)
 
-    def batch(self, step: int, rows: slice = ALL_ROWS) -> Rows:
-        """Return the batch of a step, or only some of its rows."""
-        stretches, _ = self._batches.batch(step, rows)
+    def batch(self, step: int) -> Rows:
+        """Return the batch of a step."""
+        stretches, _ = self._batches.batch(step)
         return _wrapped(list(stretches), self.max_length, self._tokenizer)
 
 
@@ -208,36 +208,3 @@ def _wrapped(stretches: Sequence[np.ndarray], max_length: int, tokenizer: Tokeni
     rows = [np.concatenate(([tokenizer.bos_id], stretch, [tokenizer.eos_id])) for stretch in stretches]
     length = padded_length(max(map(len, rows), default=1), max_length)
     return Rows(*padded(rows, length, tokenizer.pad_id))
-
-
-class HasRows(Protocol):
-    """Tokens [B T], and a mask [B T] of those that are real."""
-
-    @property
-    def tokens(self) -> np.ndarray: ...
-    @property
-    def padding(self) -> np.ndarray: ...
-
-
-class BatchesOfRows(Protocol):
-    """`LabelledBatches`, whose labels are ignored, or `TextWindows`."""
-
-    def batch(self, step: int) -> HasRows:
-        """Return the whole batch of a step."""
-        ...
-
-
-class MaskedBatches:
-    """Batches for masked language modelling: given batches, masked anew at every step.
-
-    The tokens masked in a row do not depend on which other rows are asked for.
-    """
-
-    def __init__(self, batches: BatchesOfRows, masking: Masking):
-        self._batches, self._masking = batches, masking
-
-    def batch(self, step: int, rows: slice = ALL_ROWS) -> MaskedBatch:
-        """Return the batch of a step, or only some of its rows."""
-        whole = self._batches.batch(step)
-        masked = self._masking(whole.tokens, whole.padding, step)
-        return MaskedBatch(*(array[rows] for array in masked))

@@ -254,16 +254,9 @@ def _plain_text(path: Path, file: BinaryIO) -> Iterator[Chunk]:
 
 def _json_documents(path: Path, file: BinaryIO, field: str) -> Iterator[tuple[int, str]]:
     """Yield each document with its line number."""
-    offset = 0
-    for number, line in enumerate(file, start=1):
-        _check_not_binary(path, line, offset)
-        try:
-            content = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            _check_encoding(path, error, number, offset + error.start)
-        offset += len(line)
-        if content.strip():
-            yield number, _text_field(f"{path}, line {number}", content.rstrip(), field)
+    for number, line in enumerate(decoded_lines(path, file), start=1):
+        if line.strip():
+            yield number, _text_field(f"{path}, line {number}", line.rstrip(), field)
 
 
 def _in_blocks(document: str) -> Iterator[Chunk]:

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError
-from clearformer.lens.inputs import Subject, quiet
+from clearformer.lens.inputs import Subject, model_of, quiet
 from clearformer.lens.ledgers.stream import own_prefix
 from clearformer.lens.showing import Shown, Table, heat_map
 from clearformer.model import Transformer
@@ -85,17 +85,15 @@ def positions(subject: Subject, n: int | None = None) -> PositionTable:
     Raises:
         UserError: the model has no positions, or fewer than n.
     """
-    if not isinstance(subject, Transformer):
-        check_run(subject)
-        subject = subject.model
-    limit = subject.config.max_seq_len
+    model = model_of(subject)
+    limit = model.config.max_seq_len
     n = limit if n is None else n
     check_whole("n", n)
     if not 1 <= n <= limit:
         raise UserError(f"n: from 1 to {limit} positions (model.max_seq_len); got {n}")
-    with quiet(subject):
-        acts, values = _values(subject, torch.arange(n, device=subject.embed.weight.device))
-    return PositionTable(subject.config.position.kind, acts, values.float().cpu().numpy())
+    with quiet(model):
+        acts, values = _values(model, torch.arange(n, device=model.embed.weight.device))
+    return PositionTable(model.config.position.kind, acts, values.float().cpu().numpy())
 
 
 def _values(model: Transformer, pos: Tensor) -> tuple[Acts, Float[Tensor, "S N"]]:

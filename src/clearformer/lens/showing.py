@@ -20,7 +20,7 @@ from clearformer.results import Result
 
 MOST_ROWS = 40  # in a notebook's table
 CELL = "padding:1px 8px;text-align:{}"
-LEAST_CELL, MOST_INCHES = 0.19, 22.0
+MOST_INCHES = 22.0
 LABEL_POINTS = 8
 AMOUNT, FIRST, EITHER = "amount", "first", "either"
 """Metadata of fields that say how `lens.difference` treats them: AMOUNT, subtract a whole number; FIRST, keep the value
@@ -122,8 +122,8 @@ def show(
     Args:
         run: A run, or its name.
         text: What to read; by default the beginning of the run's held-out text.
-        view: `overview`, `tokens`, `block`, `attention`, `ledger`, `lens`, `sampling`, `continuations`, `beams`,
-            `interventions` or `training`.
+        view: A view of the page, such as `overview`, `tokens`, `block`, `attention`, `ledger`, `score`, `lens`,
+            `sampling`, `interventions` or `learned`.
         checkpoint: `latest`, `best` or a step, if the run is given by its name.
         device: The device of a model that is opened by name.
         **selected: Other fields of the page's selection, such as `position`, `layer`, `head`, `target` and `foil`;

@@ -146,17 +146,10 @@ def rows_at_once(model: Transformer) -> int:
     return max(1, MOST_LOGITS // model.embed.num_embeddings)
 
 
-def losses_from(
-    inputs: Inputs, logits: Float[Tensor, "T V"] | Float[Tensor, " C"]
-) -> Float[np.ndarray, " T"]:
-    """Return the losses given a text's logits; all NaN for a classifier."""
-    return losses_of_logits(inputs.predicted, logits)
-
-
 def losses_of_logits(
     predicted: Sequence[int | None], logits: Float[Tensor, "T V"] | Float[Tensor, " C"]
 ) -> Float[np.ndarray, " T"]:
-    """Return the losses of positions that predict the given tokens; NaN where none is given."""
+    """Return the losses of positions that predict the given tokens; NaN where none is given, as for a classifier."""
     losses = np.full(len(predicted), np.nan)
     known = [(at, token) for at, token in enumerate(predicted) if token is not None]
     n_rows = max(1, MOST_DOUBLES // logits.shape[-1])

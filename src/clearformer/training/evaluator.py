@@ -6,8 +6,6 @@ import math
 import time
 from dataclasses import dataclass, replace
 
-import torch
-
 from clearformer.errors import CheckpointError
 from clearformer.model import Transformer
 from clearformer.training.config import TrainConfig
@@ -78,7 +76,7 @@ class Evaluator:
             NonFiniteValueError: the loss is not finite.
         """
         start = time.perf_counter()
-        result = self.task.evaluate(model, self.dtype, n_rows)
+        result = self.task.evaluate(model, self.train.matrix_dtype, n_rows)
         self.seconds_per_row = (time.perf_counter() - start) / (n_rows or self.task.n_held_out)
         return self.described(result, n_rows)
 
@@ -92,13 +90,8 @@ class Evaluator:
         if n_rows is None:
             whole = self.evaluate(model, None)
             return whole, whole
-        whole, part = self.task.evaluate_whole_and_part(model, self.dtype, n_rows)
+        whole, part = self.task.evaluate_whole_and_part(model, self.train.matrix_dtype, n_rows)
         return self.described(whole, None), self.described(part, n_rows)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type of the matrix products."""
-        return getattr(torch, self.train.dtype)
 
     def described(self, result: EvaluationResult | None, n_rows: int | None) -> HeldOutEvaluation:
         """Wrap the result of `n_rows` rows, or of all; raise NonFiniteValueError if its loss is not finite."""
@@ -166,6 +159,6 @@ class Evaluator:
         reporter.say(f"evaluating step {progress.best_step}, the best so far, on the current held-out data")
         model = copy.deepcopy(model)
         model.load_state_dict(best.model)
-        result = self.task.evaluate(model, self.dtype, self.rows_with_checkpoint)
+        result = self.task.evaluate(model, self.train.matrix_dtype, self.rows_with_checkpoint)
         loss = None if result is None else result.loss
         return replace(progress, best_val_loss=loss, best_n_rows=self.n_rows_compared)

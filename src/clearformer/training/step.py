@@ -53,7 +53,7 @@ class StepResult(NamedTuple):
 def lr_factor_after(settings: TrainConfig, progress: Progress) -> float:
     """Return the schedule's factor of the learning rates for the step after `progress`."""
     warmup = settings.warmup_steps
-    done = max(0.0, fraction_done(settings, progress, without_steps=warmup))
+    done = fraction_done(settings, progress, without_steps=warmup)
     return lr_factor(settings.schedule, progress.step, warmup, done)
 
 

@@ -6,7 +6,6 @@ import pytest
 from clearformer.data.labelled.batches import LabelledBatch
 from clearformer.data.masking import (
     IGNORED,
-    MaskedBatches,
     Masking,
     TextWindows,
     mask_tokens,
@@ -120,23 +119,13 @@ def batch_of(tokenizer: Tokenizer, texts: list[str]) -> LabelledBatch:
     return LabelledBatch(tokens, padding, np.zeros(len(texts), np.int64))
 
 
-class Repeated:
-    """The same batch at every step."""
-
-    def __init__(self, batch: LabelledBatch):
-        self._batch = batch
-
-    def batch(self, step: int) -> LabelledBatch:
-        return self._batch
-
-
 @pytest.mark.parametrize("whole_word", [False, True])
 def test_special_tokens_and_padding_are_left_alone(tokenizer: Tokenizer, whole_word: bool) -> None:
     batch = batch_of(tokenizer, [TEXT, "cats", TEXT[:31]])
     special = ~batch.padding | (batch.tokens >= tokenizer.vocab_size - len(tokenizer.specials))
-    batches = MaskedBatches(Repeated(batch), Masking(tokenizer, seed=5, fraction=0.5, whole_word=whole_word))
+    masking = Masking(tokenizer, seed=5, fraction=0.5, whole_word=whole_word)
     for step in range(20):
-        inputs, padding, targets = batches.batch(step)
+        inputs, padding, targets = masking(batch.tokens, batch.padding, step)
         assert (padding == batch.padding).all()
         assert (targets[special] == IGNORED).all()
         assert (inputs[special] == batch.tokens[special]).all()
@@ -156,16 +145,15 @@ def test_a_words_tokens_are_hidden_together() -> None:
     assert {chosen[start:stop] for start, stop in words} == {"###", "..."}
 
 
-def test_a_step_is_masked_the_same_in_parts_and_anew_at_the_next(tokenizer: Tokenizer) -> None:
+def test_every_step_and_seed_is_masked_anew(tokenizer: Tokenizer) -> None:
     batch = batch_of(tokenizer, [TEXT, TEXT[:40], TEXT[3:90], "cats", TEXT[7:]])
-    batches = MaskedBatches(Repeated(batch), Masking(tokenizer, seed=5))
-    whole = batches.batch(4)
-    for i in range(2):
-        for array, part in zip(whole, batches.batch(4, slice(i, None, 2)), strict=True):
-            assert part.tolist() == array[i::2].tolist()
-    assert (batches.batch(5).targets != whole.targets).any()
-    other = MaskedBatches(Repeated(batch), Masking(tokenizer, seed=6))
-    assert (other.batch(4).targets != whole.targets).any()
+
+    def targets(seed: int, step: int) -> np.ndarray:
+        return Masking(tokenizer, seed)(batch.tokens, batch.padding, step).targets
+
+    assert (targets(5, 4) == targets(5, 4)).all()
+    assert (targets(5, 5) != targets(5, 4)).any()
+    assert (targets(6, 4) != targets(5, 4)).any()
 
 
 def windows_over(n_tokens: int) -> tuple[TextWindows, Tokenizer]:
@@ -182,8 +170,7 @@ def test_windows_of_a_running_text_stand_between_the_marks() -> None:
     assert (tokens[:, 0] == tokenizer.bos_id).all()
     assert (tokens[:, -1] == tokenizer.eos_id).all()
     assert (np.diff(tokens[:, 1:-1], axis=1) == 1).all()
-    assert windows.batch(2, slice(1, 2)).tokens.tolist() == tokens[1:2].tolist()
-    assert MaskedBatches(windows, Masking(tokenizer, 0)).batch(2).tokens.shape == (3, 13)
+    assert Masking(tokenizer, 0)(tokens, padding, 2).tokens.shape == (3, 13)
 
 
 def test_a_whole_text_in_order_is_each_token_once() -> None:

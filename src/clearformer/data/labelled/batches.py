@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from clearformer.data.labelled.preparing import LabelledSplit
-from clearformer.data.text.batches import ALL_ROWS, generator_at
+from clearformer.data.text.batches import generator_at
 from clearformer.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -85,16 +85,11 @@ class LabelledBatches:
         epoch, number = divmod(step, self.steps_per_epoch)
         return self._order(epoch)[number]
 
-    def batch(self, step: int, rows: slice = ALL_ROWS) -> LabelledBatch:
-        """Return the batch of a step.
-
-        Args:
-            step: 0 or more.
-            rows: the rows to return, such as `slice(i, None, n)` for process i of n. T is that of the whole batch.
-        """
+    def batch(self, step: int) -> LabelledBatch:
+        """Return the batch of a step."""
         indices = self.indices(step)
         length = padded_length(int(self.lengths[indices].max()), self.max_length)
-        return batch_of(self.split, indices[rows], length, self._pad_id)
+        return batch_of(self.split, indices, length, self._pad_id)
 
     def _order_of(self, epoch: int) -> list[np.ndarray]:
         """Draw the texts of each batch of an epoch."""

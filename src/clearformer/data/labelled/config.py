@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from clearformer.config import Name, PathName
-from clearformer.data.config import DataSpec, Form
+from clearformer.data.config import DataSpec, Form, exact
 
 DEFAULT_LABELLED = "languages"
 DEFAULT_VAL_FRACTION = 0.1
@@ -101,7 +101,7 @@ class LabelledData(DataSpec):
         """The share of the texts in `path` to hold out for validation, exact for the decimal as written."""
         if self.val_path is not None:
             return Fraction(0)
-        return Fraction(repr(DEFAULT_VAL_FRACTION if self.val_fraction is None else self.val_fraction))
+        return exact(DEFAULT_VAL_FRACTION if self.val_fraction is None else self.val_fraction)
 
     @property
     def label(self) -> str:

@@ -13,7 +13,7 @@ from clearformer.data.holding_out import hold_out
 from clearformer.data.labelled.config import DEFAULT_LABELLED, LabelledData
 from clearformer.data.labelled.generated import generated_texts
 from clearformer.data.labelled.reading import LabelledText, read_labelled
-from clearformer.data.reading import existing_file
+from clearformer.data.reading import existing_file, lines_as_bytes
 from clearformer.errors import DataError, did_you_mean
 from clearformer.files import data_folder
 
@@ -213,10 +213,10 @@ class _Files:
 
 def _read_trec(path: Path) -> Iterator[LabelledText]:
     """Read lines of a label, a space and a question, in Latin-1 as published."""
-    for number, line in enumerate(path.read_bytes().decode("latin-1").split("\n"), start=1):
-        if line.strip():
-            label, _, question = line.strip().partition(" ")
-            yield LabelledText(question.strip(), label, number)
+    for line in lines_as_bytes(path):
+        if text := line.content.decode("latin-1").strip():
+            label, _, question = text.partition(" ")
+            yield LabelledText(question.strip(), label, line.number)
 
 
 def _read_agnews(path: Path) -> Iterator[LabelledText]:

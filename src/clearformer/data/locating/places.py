@@ -26,6 +26,11 @@ class Span:
         return f"{self.file}, bytes {self.start:,} to {self.stop:,}"
 
 
+def in_short(spans: Iterable[Span]) -> str:
+    """Return some spans on one line, each by its file's name without the folder, and its bytes."""
+    return "; ".join(f"{Path(span.file).name} {span.start:,}-{span.stop:,}" for span in spans)
+
+
 class Example(NamedTuple):
     """A window of a text, a pair or a labelled text, and its place in files."""
 

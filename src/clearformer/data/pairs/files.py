@@ -67,7 +67,7 @@ class PairSplit:
     Args:
         name: train, val or test.
         sides: the sources and the targets.
-        lines: each pair's line number in its file or other source.
+        lines: each pair's line number in its file or other source, [N] int64.
         place: returns the place of a line number, for a message.
     """
 
@@ -80,11 +80,11 @@ class PairSplit:
     ):
         self.name = name
         self.sides = sides
-        self._lines = lines
+        self.lines = lines
         self.place_of_line = place
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self.lines)
 
     def source(self, index: int) -> np.ndarray:
         """Return the tokens of a source, without special ones, int64."""
@@ -114,14 +114,9 @@ class PairSplit:
         """The targets as they were read: the references of a translation."""
         return self.sides[1].texts
 
-    @property
-    def lines(self) -> np.ndarray:
-        """Each pair's line number in its file or other source, [N] int64."""
-        return self._lines
-
     def place(self, index: int) -> str:
         """Return where a pair was read, for a message: a file and a line."""
-        return self.place_of_line(int(self._lines[index]))
+        return self.place_of_line(int(self.lines[index]))
 
 
 def write_split(

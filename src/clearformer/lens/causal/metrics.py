@@ -16,12 +16,10 @@ from torch import Tensor
 
 from clearformer.data.text.batches import IGNORED
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_run
 from clearformer.errors import UserError, shown
 from clearformer.lens.activations import outputs_at
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Subject, model_of, quiet, read
 from clearformer.lens.showing import logit_name
-from clearformer.model import Transformer
 from clearformer.model.norms import at_least_float32
 
 Metric = Callable[[Tensor], Tensor]
@@ -96,9 +94,7 @@ def inputs_of(
     for name, given in (("output", output is not None), ("masked", bool(len(masked)))):
         if given:
             raise UserError(f"{name}: the text was read before; give it to lens.read")
-    if not isinstance(subject, Transformer):
-        check_run(subject)
-    return replace(text, model=subject if isinstance(subject, Transformer) else subject.model)
+    return replace(text, model=model_of(subject))
 
 
 def name_of(metric: Metric, inputs: Inputs) -> str:

@@ -12,7 +12,7 @@ Shapes: B batch, N sites, P positions: those of the longer of an encoder-decoder
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -195,16 +195,18 @@ def patch_every(
     inputs, other = read_both(subject, text, donor, output)
     sites = _sites(inputs.model, where)
     metric = given_metric(metric, target, foil, position) or metric_of(inputs, target, foil, position)
+    own = metric(output_with(inputs.model, inputs.arguments))
     if estimate:
-        return _estimated(inputs, other, sites, metric, confirm)
-    return _patched(inputs, other, sites, metric)
+        return _estimated(inputs, other, sites, metric, own, confirm)
+    return _patched(inputs, other, sites, metric, own)
 
 
-def _patched(inputs: Inputs, other: Inputs, sites: list[Site], metric: Metric) -> PatchEffects:
+def _patched(
+    inputs: Inputs, other: Inputs, sites: list[Site], metric: Metric, own: Float[Tensor, " 1"]
+) -> PatchEffects:
     model, donor = inputs.model, activations(inputs.model, other.arguments, _names(sites))
-    own = metric(output_with(model, inputs.arguments))
     rows = [effects_by_position(model, inputs.arguments, donor, site, metric) - own for site in sites]
-    return _result(inputs, other, sites, rows, metric)
+    return _result(inputs, other, sites, rows, metric, own)
 
 
 def effects_by_position(
@@ -240,16 +242,21 @@ def _each_row_elsewhere(site: Site, donor: Activations, places: Tensor) -> HookF
 
 
 def _estimated(
-    inputs: Inputs, other: Inputs, sites: list[Site], metric: Metric, confirm: int
+    inputs: Inputs,
+    other: Inputs,
+    sites: list[Site],
+    metric: Metric,
+    own: Float[Tensor, " 1"],
+    confirm: int,
 ) -> PatchEffects:
     model, names = inputs.model, _names(sites)
     donor = activations(model, other.arguments, names)
     found = gradients_at(model, inputs.arguments, metric, names)
     rows = [_first_order(site, donor, *found[site.name]) for site in sites]
-    result = _result(inputs, other, sites, rows, metric)
-    estimates = PatchEffects(**{**vars(result), "is_estimate": True})
-    confirmed = tuple(_confirmed(inputs, donor, each, metric) for each in estimates.largest(confirm))
-    return PatchEffects(**{**vars(estimates), "confirmed": confirmed})
+    result = _result(inputs, other, sites, rows, metric, own)
+    estimates = replace(result, is_estimate=True)
+    confirmed = tuple(_confirmed(inputs, donor, each, metric, own) for each in estimates.largest(confirm))
+    return replace(estimates, confirmed=confirmed)
 
 
 def _first_order(site: Site, donor: Activations, value: Tensor, gradient: Tensor) -> Float[Tensor, " P"]:
@@ -258,11 +265,11 @@ def _first_order(site: Site, donor: Activations, value: Tensor, gradient: Tensor
     return products[site.index(site.name, products)].movedim(_position_axis(site, donor), 0).flatten(1).sum(1)
 
 
-def _confirmed(inputs: Inputs, donor: Activations, found: Effect, metric: Metric) -> Effect:
-    edits = [patch(found.site, donor)]
-    after = metric(output_with(inputs.model, inputs.arguments, edits))
-    before = metric(output_with(inputs.model, inputs.arguments))
-    return Effect(found.site, (after - before).item(), found.effect)
+def _confirmed(
+    inputs: Inputs, donor: Activations, found: Effect, metric: Metric, own: Float[Tensor, " 1"]
+) -> Effect:
+    after = metric(output_with(inputs.model, inputs.arguments, [patch(found.site, donor)]))
+    return Effect(found.site, (after - own).item(), found.effect)
 
 
 # --- parts ----------------------------------------------------------------------------------------------------
@@ -321,12 +328,24 @@ def _position_axis(site: Site, donor: Activations) -> int:
 
 
 def _result(
-    inputs: Inputs, other: Inputs, sites: list[Site], rows: list[Tensor], metric: Metric
+    inputs: Inputs,
+    other: Inputs,
+    sites: list[Site],
+    rows: list[Tensor],
+    metric: Metric,
+    own: Float[Tensor, " 1"],
 ) -> PatchEffects:
     width = max(len(row) for row in rows)
     effects = torch.full((len(rows), width), torch.nan, dtype=rows[0].dtype)
     for i, row in enumerate(rows):
         effects[i, : len(row)] = row
-    own, donor = (metric(output_with(each.model, each.arguments)).item() for each in (inputs, other))
-    name = name_of(metric, inputs)
-    return PatchEffects(sites, inputs.labels, inputs.source_labels, own, donor, effects, metric=name)
+    donor = metric(output_with(other.model, other.arguments))
+    return PatchEffects(
+        sites,
+        inputs.labels,
+        inputs.source_labels,
+        own.item(),
+        donor.item(),
+        effects,
+        metric=name_of(metric, inputs),
+    )

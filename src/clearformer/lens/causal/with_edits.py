@@ -43,7 +43,7 @@ from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.sampling.beginnings import Beginning, nothing_written
 from clearformer.lens.sampling.continuations import Continued, continued
 from clearformer.lens.showing import Shown, Table, letters, number, quoted, visible
-from clearformer.lens.tokens import losses_from, losses_of
+from clearformer.lens.tokens import losses_of, losses_of_logits
 from clearformer.model import Decoder, EncoderDecoder, Transformer
 from clearformer.runs.evaluation import CHANGED
 from clearformer.runs.folders import read_own_data
@@ -353,7 +353,7 @@ def _side(edits: Edits, position: int) -> Side:
         lambda: output_with(model, inputs.arguments, [edit for _, edit in edits.pairs])[0],
     )
     of_targets = ("losses in the open", *key, tuple(inputs.predicted))
-    losses = once(model, of_targets, lambda: losses_from(inputs, output))
+    losses = once(model, of_targets, lambda: losses_of_logits(inputs.predicted, output))
     return Side(output if inputs.class_names else output[position], losses)
 
 

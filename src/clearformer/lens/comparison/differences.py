@@ -9,7 +9,7 @@ All differences are other - run. Weights and activations are compared where both
 """
 
 from dataclasses import dataclass
-from math import nan, sqrt
+from math import isnan, nan, sqrt
 from typing import Any
 
 import torch
@@ -137,7 +137,7 @@ class Differences(Shown):
 
 
 def _furthest(distances: list[Distance]) -> str:
-    known = [each for each in distances if each.relative == each.relative]
+    known = [each for each in distances if not isnan(each.relative)]
     first = sorted(known, key=lambda each: -each.relative)[:MOST_NAMED]
     return ", ".join(f"{each.name} {each.relative:.2f}" for each in first) + " (|b-a|/|a|)"
 

@@ -18,13 +18,14 @@ import torch
 from torch import nn
 
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count, shown
 from clearformer.lens.causal.metrics import inputs_of, loss_of
 from clearformer.lens.comparison.pairs import texts_of
 from clearformer.lens.inputs import quiet, read
 from clearformer.lens.learning.reopening import task_of
+from clearformer.lens.patterns.attention import checked_number
 from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import EncoderDecoder, Transformer
 from clearformer.model.attention import ProjectedHeads
@@ -137,7 +138,7 @@ def find_head(model: Transformer, layer: int, head: int, attention: Which) -> tu
         raise UserError(f"attention={attention}: only an encoder-decoder has one; omit it")
     prefix = "" if not has_two else "encoder_" if attention == "encoder" else "decoder_"
     n_layers = len(model.stack(prefix).blocks)
-    at_layer = _counted("layer", layer, n_layers)
+    at_layer = checked_number("layer", layer, n_layers)
     path = f"{prefix}blocks.{at_layer}.{'cross_attn' if attention == 'cross_attn' else 'attn'}"
     module = model.get_submodule(path)
     if not isinstance(module, ProjectedHeads):
@@ -150,14 +151,7 @@ def find_head(model: Transformer, layer: int, head: int, attention: Which) -> tu
             f"{path} has {count(module.n_heads, 'head')} that share the keys and values of {module.n_kv_heads} "
             "(n_kv_heads): one of them cannot be moved without the others"
         )
-    return path, _counted("head", head, module.n_heads)
-
-
-def _counted(what: str, given: Any, n: int) -> int:
-    check_whole(what, given)
-    if not -n <= given < n:
-        raise UserError(f"{what} {given}: there are {n}: give 0 to {n - 1}, or -1 for the last")
-    return int(given) % n
+    return path, checked_number("head", head, module.n_heads)
 
 
 def copy_with_head(
@@ -208,7 +202,7 @@ def measured(run: Run, model: Transformer, texts: Sequence[Text] | None) -> floa
     """
     if texts is None:
         task = task_of(run)
-        evaluation = task.evaluate(model, getattr(torch, task.config.train.dtype))
+        evaluation = task.evaluate(model, task.config.train.matrix_dtype)
         if evaluation is None:
             raise UserError("texts: this run has no held-out split to measure the loss on; give texts")
         return evaluation.loss

@@ -23,7 +23,7 @@ Shapes: B texts, T tokens, S keys, H heads, V vocabulary.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import nan
+from math import isnan, nan
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -36,7 +36,7 @@ from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError
 from clearformer.hooks import hook_points
 from clearformer.lens.heads.circuits import Circuits
-from clearformer.lens.inputs import Subject, quiet
+from clearformer.lens.inputs import Subject, parts_of, quiet
 from clearformer.lens.showing import FIRST, Shown, Table, heat_map
 from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
 from clearformer.model.norms import at_least_float32
@@ -105,9 +105,7 @@ class HeadScores(Shown):
             UserError: there is no such score.
         """
         check_kind(kind)
-        scored = [
-            each for each in self.heads if getattr(each, kind) == getattr(each, kind)
-        ]  # NaN differs from itself
+        scored = [each for each in self.heads if not isnan(getattr(each, kind))]
         return sorted(scored, key=lambda each: -getattr(each, kind))[:n]
 
     def caption(self) -> str:
@@ -118,7 +116,7 @@ class HeadScores(Shown):
         return Table(["head", *KINDS], rows)
 
     def notes(self) -> list[str]:
-        if self.first_loss != self.first_loss:
+        if isnan(self.first_loss):
             return []
         return [
             f"loss of random tokens: first time {self.first_loss:.3f} nats, repeated {self.repeat_loss:.3f}"
@@ -185,7 +183,7 @@ def check_kind(kind: str) -> None:
 
 
 def _cell(value: float) -> str:
-    return "-" if value != value else f"{value:.3f}"
+    return "-" if isnan(value) else f"{value:.3f}"
 
 
 def _most(scores: HeadScores, kind: Kind) -> str:
@@ -213,11 +211,7 @@ def head_scores(
     Raises:
         UserError: the model's attention has no pattern to score (kind `last`), or the model reads too few tokens.
     """
-    if isinstance(subject, Transformer):
-        model = subject
-    else:
-        check_run(subject)
-        model, tokenizer = subject.model, tokenizer or subject.tokenizer
+    model, tokenizer = parts_of(subject, tokenizer)
     names = [name for name in hook_points(model) if name.endswith("attn.hook_pattern")]
     if not names:
         raise UserError(

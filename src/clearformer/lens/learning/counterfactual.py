@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
-import torch
 from safetensors.torch import save
 
 from clearformer.decoding import Text
@@ -167,7 +166,7 @@ def loss_of(opened: Reopened, prediction: Prediction | None, model: Transformer)
     """
     if prediction is not None:
         return prediction.value(model)
-    evaluation = opened.task.evaluate(model, getattr(torch, opened.config.train.dtype))
+    evaluation = opened.task.evaluate(model, opened.config.train.matrix_dtype)
     if evaluation is None:
         raise UserError("text: this run has no held-out split to measure a loss on; give a text")
     return evaluation.loss

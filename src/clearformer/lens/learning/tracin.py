@@ -19,14 +19,13 @@ effect by training again, and `lens.check_tracin` how well the two agree.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from clearformer.data.locating.places import Span
+from clearformer.data.locating.places import Span, in_short
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.decoding.text.samples import Run
@@ -76,7 +75,7 @@ class TrainingWindow:
     @property
     def where(self) -> str:
         """The file's name and the bytes."""
-        return "; ".join(f"{Path(span.file).name} {span.start:,}-{span.stop:,}" for span in self.spans)
+        return in_short(self.spans)
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -13,14 +13,13 @@ Shapes: N rows, W predictions of the longest row.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from clearformer.data import Prepared
-from clearformer.data.locating.places import Span
+from clearformer.data.locating.places import Span, in_short
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.errors import UserError, count
 from clearformer.lens.inputs import quiet
@@ -89,7 +88,7 @@ class Passage:
     @property
     def where(self) -> str:
         """The file's name and the bytes."""
-        return "; ".join(f"{Path(span.file).name} {span.start:,}-{span.stop:,}" for span in self.spans)
+        return in_short(self.spans)
 
 
 @dataclass(frozen=True, repr=False, eq=False)

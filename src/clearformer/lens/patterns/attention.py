@@ -11,7 +11,7 @@ Shapes: T query positions, S key positions, H heads.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,6 @@ from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, amount, heat_map, is_shown, visible
 from clearformer.text import Tokenizer
 
-MOST_HEADS = 64  # in one figure
 MOST_READ = 4  # tokens named in a row of the table
 
 
@@ -86,20 +85,9 @@ class AttentionPatterns(Shown):
     def draw(self, figure: Any) -> None:
         if (one := self._one()) is not None:
             name, head, pattern = one
-            axes = figure.subplots()
-            image = heat_map(axes, pattern, *self.labels(name), limits=(0, 1))
-            axes.set_ylabel("reads")
-            axes.set_xlabel("is read")
-            axes.set_title(f"{name}, head {head}", fontsize=10)
-            figure.colorbar(image, ax=axes, shrink=0.8, label="weight").outline.set_visible(False)
-            return
-        grid = figure.subplots(len(self.patterns), len(self.heads), squeeze=False)
-        for line, (name, patterns) in zip(grid, self.patterns.items(), strict=True):
-            for axes, head, pattern in zip(line, self.heads, patterns, strict=True):
-                heat_map(axes, pattern, [], [], limits=(0, 1))
-                axes.set_title(f"head {head}", fontsize=7, pad=2)
-            line[0].set_ylabel(name.removesuffix(".hook_pattern").replace(".", "\n"), fontsize=7)
-        figure.suptitle("attention patterns: rows read, columns are read", fontsize=10)
+            draw_one(figure, f"{name}, head {head}", pattern, *self.labels(name))
+        else:
+            draw_all(figure, self.heads, self.patterns)
 
     def _one(self) -> tuple[str, int, Float[np.ndarray, "T S"]] | None:
         """Return the name, head and pattern if there is only one head; otherwise None."""
@@ -221,6 +209,29 @@ def habits_of(patterns: Float[np.ndarray, "H T S"], is_cross: bool) -> list[list
     )
     means = zip(*columns, sums / n, strict=True)
     return [[*(f"{weight:.3f}" for weight in weights), f"{distance:.2f}"] for *weights, distance in means]
+
+
+def draw_one(
+    figure: Any, title: str, pattern: Float[np.ndarray, "T S"], readers: Sequence[str], read: Sequence[str]
+) -> None:
+    """Draw one head's pattern with the labels of its queries and keys."""
+    axes = figure.subplots()
+    image = heat_map(axes, pattern, readers, read, limits=(0, 1))
+    axes.set_ylabel("reads")
+    axes.set_xlabel("is read")
+    axes.set_title(title, fontsize=10)
+    figure.colorbar(image, ax=axes, shrink=0.8, label="weight").outline.set_visible(False)
+
+
+def draw_all(figure: Any, heads: Sequence[int], patterns: Mapping[str, Float[np.ndarray, "H T S"]]) -> None:
+    """Draw the patterns of all heads without labels, a line of pictures for each hook point."""
+    grid = figure.subplots(len(patterns), len(heads), squeeze=False)
+    for line, (name, of_layer) in zip(grid, patterns.items(), strict=True):
+        for axes, head, pattern in zip(line, heads, of_layer, strict=True):
+            heat_map(axes, pattern, [], [], limits=(0, 1))
+            axes.set_title(f"head {head}", fontsize=7, pad=2)
+        line[0].set_ylabel(name.removesuffix(".hook_pattern").replace(".", "\n"), fontsize=7)
+    figure.suptitle("attention patterns: rows read, columns are read", fontsize=10)
 
 
 def layer_of(name: str) -> int:

@@ -20,8 +20,8 @@ from clearformer.errors import UserError
 from clearformer.hooks.readings import once
 from clearformer.lens.activations import check_part, patterns_in_the_open, prefix_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
-from clearformer.lens.patterns.attention import checked_number, pattern_names, read_most
-from clearformer.lens.showing import Shown, Table, heat_map, visible
+from clearformer.lens.patterns.attention import checked_number, draw_one, pattern_names, read_most
+from clearformer.lens.showing import Shown, Table, visible
 from clearformer.text import Tokenizer
 
 MOST = 512
@@ -90,18 +90,9 @@ class HeadPattern(Shown):
 
     def draw(self, figure: Any) -> None:
         rows, columns = self.weights.shape
-        axes = figure.subplots()
-        image = heat_map(
-            axes,
-            self.weights,
-            self.tokens[self.first_row : self.first_row + rows],
-            self.read[self.first_column : self.first_column + columns],
-            limits=(0, 1),
-        )
-        axes.set_ylabel("reads")
-        axes.set_xlabel("is read")
-        axes.set_title(f"{self.name}, head {self.head}", fontsize=10)
-        figure.colorbar(image, ax=axes, shrink=0.8, label="weight").outline.set_visible(False)
+        readers = self.tokens[self.first_row : self.first_row + rows]
+        read_ones = self.read[self.first_column : self.first_column + columns]
+        draw_one(figure, f"{self.name}, head {self.head}", self.weights, readers, read_ones)
 
 
 def head_pattern(

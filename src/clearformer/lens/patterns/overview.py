@@ -24,8 +24,8 @@ from clearformer.errors import UserError, count
 from clearformer.hooks.readings import once
 from clearformer.lens.activations import patterns_in_the_open
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
-from clearformer.lens.patterns.attention import habits_of, pattern_names
-from clearformer.lens.showing import Shown, Table, heat_map
+from clearformer.lens.patterns.attention import draw_all, habits_of, pattern_names
+from clearformer.lens.showing import Shown, Table
 from clearformer.text import Tokenizer
 
 MOST = 64
@@ -74,13 +74,7 @@ class AttentionOverview(Shown):
         return 1.2 + 1.35 * len(self.heads), 0.9 + 1.45 * len(self.patterns)
 
     def draw(self, figure: Any) -> None:
-        grid = figure.subplots(len(self.patterns), len(self.heads), squeeze=False)
-        for line, (name, patterns) in zip(grid, self.patterns.items(), strict=True):
-            for axes, head, pattern in zip(line, self.heads, patterns, strict=True):
-                heat_map(axes, pattern, [], [], limits=(0, 1))
-                axes.set_title(f"head {head}", fontsize=7, pad=2)
-            line[0].set_ylabel(name.removesuffix(".hook_pattern").replace(".", "\n"), fontsize=7)
-        figure.suptitle("attention patterns: rows read, columns are read", fontsize=10)
+        draw_all(figure, self.heads, self.patterns)
 
 
 def attention_overview(

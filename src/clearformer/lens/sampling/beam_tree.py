@@ -17,6 +17,7 @@ from clearformer.decoding.beam import (
     beam_search,
     search_settings,
 )
+from clearformer.decoding.loop import check_prompts
 from clearformer.decoding.text.translations import length_limit
 from clearformer.lens.inputs import Subject
 from clearformer.lens.sampling.beginnings import Beginning, beginning
@@ -179,6 +180,8 @@ def beam_tree(
 
 
 def _limit(begun: Beginning, max_new_tokens: int | None) -> int:
+    if max_new_tokens is not None:
+        check_prompts([begun.tokens], max_new_tokens)
     if not isinstance(begun.model, EncoderDecoder) or begun.sources is None:
         return 8 if max_new_tokens is None else max_new_tokens
     return min(length_limit(len(begun.sources[0]), max_new_tokens), begun.model.config.max_seq_len)

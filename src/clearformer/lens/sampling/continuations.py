@@ -17,7 +17,7 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
-from clearformer.decoding.loop import FinishReason, NewToken, generate_tokens
+from clearformer.decoding.loop import FinishReason, NewToken, check_prompts, generate_tokens
 from clearformer.decoding.samplers import Sampling, random_stream, sampling_of
 from clearformer.errors import UserError
 from clearformer.hooks.readings import once
@@ -218,6 +218,7 @@ def _continuations(
     use_cache: bool,
     on_part: Callable[[list[Continued]], None] | None,
 ) -> list[Continued]:
+    check_prompts([begun.tokens], max_new_tokens)  # before the prefill makes room for as many
     written = [_Writing(begun, sampling) for _ in range(num)]
     streams = [random_stream(seed, number) for number in range(num)]
     if not sampling.greedy:

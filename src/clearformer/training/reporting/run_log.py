@@ -10,7 +10,7 @@ from clearformer.training.reporting.loggers import LoggingReporter, TensorBoard
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.step import StepResult
 from clearformer.training.store.checkpoint import Progress
-from clearformer.training.store.folder import LrFactors, Metrics, RunFolder, StepRecord, ThreadCounts
+from clearformer.training.store.folder import LrFactors, Metrics, Record, RunFolder, ThreadCounts
 
 
 class RunLog:
@@ -30,7 +30,7 @@ class RunLog:
         self.threads: ThreadCounts | None = None
         self.last = Progress()  # as of the last line that `train.log_every` asked for
 
-    def open(self, config: RunConfig, folder: RunFolder, progress: Progress) -> list[Metrics | StepRecord]:
+    def open(self, config: RunConfig, folder: RunFolder, progress: Progress) -> list[Record]:
         """Open the run's records to append after `progress`, and TensorBoard if the run asks for it.
 
         Returns:

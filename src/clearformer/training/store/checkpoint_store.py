@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from clearformer.errors import CheckpointError
 from clearformer.training.processes.distributed import Processes
@@ -18,16 +18,9 @@ from clearformer.training.store.checkpoint import (
     save_checkpoint,
     step_of,
 )
-from clearformer.training.store.folder import RunFolder
+from clearformer.training.store.folder import Record, RunFolder
 from clearformer.training.store.snapshots import SnapshotStore
 from clearformer.training.store.state import TrainState
-
-
-class Record(Protocol):
-    """A file that grows as the run goes on."""
-
-    def sync(self) -> None:
-        """Wait until all of it is on the disk."""
 
 
 class CheckpointStore:

@@ -132,10 +132,7 @@ class RunFolder:
         Raises:
             RunError: the run was imported or saved from Python, so its training data are not known.
         """
-        try:
-            text_sha256 = parse_json(self.env_file.read_text(encoding="utf-8"))["text_sha256"]
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
+        text_sha256 = self._recorded("text_sha256")
         if not isinstance(text_sha256, str):
             return None
         if text_sha256 == "":
@@ -182,26 +179,25 @@ class RunFolder:
 
     def preset(self) -> str | None:
         """Return the preset that the run began with; None if env.json does not record it."""
-        try:
-            preset = parse_json(self.env_file.read_text(encoding="utf-8"))["preset"]
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
+        preset = self._recorded("preset")
         return preset if isinstance(preset, str) else None
 
     def n_processes(self) -> int:
         """Return the number of processes that started the run; 1 if env.json does not record it."""
-        try:
-            count = parse_json(self.env_file.read_text(encoding="utf-8"))["processes"]
-        except (OSError, ValueError, TypeError, KeyError):
-            return 1
+        count = self._recorded("processes")
         return count if type(count) is int else 1
 
     def command(self) -> list[str]:
         """Return the command that started the run; empty if env.json does not record it."""
+        command = self._recorded("command")
+        return list(map(str, command)) if isinstance(command, list) else []
+
+    def _recorded(self, name: str) -> Any:
+        """Return a value of env.json; None if it is not there or the file cannot be read."""
         try:
-            return [str(word) for word in parse_json(self.env_file.read_text(encoding="utf-8"))["command"]]
+            return parse_json(self.env_file.read_text(encoding="utf-8"))[name]
         except (OSError, ValueError, TypeError, KeyError):
-            return []
+            return None
 
     def check_same_data(self, text_sha256: str, data: Spec | None = None) -> None:
         """Check that data are those that the run began on; the arguments are those of `difference_of_text`.
@@ -229,14 +225,36 @@ class RunFolder:
         return tokenizer
 
 
-class Metrics:
+class Record:
+    """A file that grows as the run goes on."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        """Open for appending after `content`, which replaces what the file holds."""
+        self._path = path
+        write_file(path, content)
+
+    def add(self, content: bytes) -> None:
+        """Add bytes at the end.
+
+        Raises:
+            DiskError: they cannot be written.
+        """
+        with disk_errors(self._path), self._path.open("ab") as file:
+            file.write(content)
+
+    def sync(self) -> None:
+        """Wait until all of it is on the disk, so that a power cut cannot lose what came before a checkpoint."""
+        with disk_errors(self._path), self._path.open("ab") as file:
+            sync(file.fileno())
+
+
+class Metrics(Record):
     """metrics.jsonl: one JSON object a line, whole lines only."""
 
     def __init__(self, path: Path, up_to_step: int) -> None:
         """Open for appending, dropping lines after `up_to_step`, which a resumed run makes again."""
-        self._path = path
         earlier = [line for line in read_metrics(path) if line["step"] <= up_to_step]
-        write_file(path, b"".join(_json_line(line) for line in earlier))
+        super().__init__(path, b"".join(map(_json_line, earlier)))
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add one line.
@@ -244,16 +262,10 @@ class Metrics:
         Raises:
             DiskError: it cannot be written.
         """
-        with disk_errors(self._path), self._path.open("ab") as file:
-            file.write(_json_line(line))
-
-    def sync(self) -> None:
-        """Wait until all lines are on the disk, so that a power cut cannot lose lines from before a checkpoint."""
-        with disk_errors(self._path), self._path.open("ab") as file:
-            sync(file.fileno())
+        self.add(_json_line(line))
 
 
-class StepRecord:
+class StepRecord(Record):
     """A binary file with one little-endian number for each step, starting at the first."""
 
     kind: ClassVar[str]  # the number's type, as NumPy writes it
@@ -261,11 +273,10 @@ class StepRecord:
 
     def __init__(self, path: Path, n_steps: int) -> None:
         """Open for appending, keeping the first `n_steps` numbers; a resumed run makes later ones again."""
-        self._path = path
         numbers = np.full(n_steps, self.unknown, dtype=self.kind)
         recorded = self.read(path)[:n_steps]
         numbers[: len(recorded)] = recorded
-        write_file(path, numbers.tobytes())
+        super().__init__(path, numbers.tobytes())
 
     @classmethod
     def read(cls, path: Path) -> Shaped[np.ndarray, " steps"]:
@@ -283,13 +294,7 @@ class StepRecord:
         Raises:
             DiskError: it cannot be written.
         """
-        with disk_errors(self._path), self._path.open("ab") as file:
-            file.write(np.array(number, dtype=self.kind).tobytes())
-
-    def sync(self) -> None:
-        """Wait until all numbers are on the disk, as `Metrics.sync` does."""
-        with disk_errors(self._path), self._path.open("ab") as file:
-            sync(file.fileno())
+        self.add(np.array(number, dtype=self.kind).tobytes())
 
 
 class LrFactors(StepRecord):

@@ -15,7 +15,7 @@ from clearformer.data.labelled.batches import LabelledBatches, check_lengths, in
 from clearformer.data.labelled.preparing import LabelledDataset, prepare_labelled
 from clearformer.data.locating.places import Example
 from clearformer.data.locating.windows import find_windows
-from clearformer.data.masking import MaskedBatch, MaskedBatches, Masking, Rows, TextWindows, windows_in_order
+from clearformer.data.masking import MaskedBatch, Masking, Rows, TextWindows, windows_in_order
 from clearformer.data.text.batches import IGNORED
 from clearformer.decoding import evaluating
 from clearformer.errors import DataError, count
@@ -101,11 +101,11 @@ class MaskedTask(Task):
 
     def __init__(self, config: RunConfig, dataset: Dataset | LabelledDataset) -> None:
         super().__init__(config, dataset)
-        masking = masking_of(config, self.tokenizer, config.seed)
-        training = self._training_batches()
-        masked = MaskedBatches(training, masking)
-        self._training = training
-        self._whole_batch = lru_cache(maxsize=2)(masked.batch)  # each part of a batch asks for the whole
+        self._masking = masking_of(config, self.tokenizer, config.seed)
+        self._training = self._training_batches()
+        self._whole_batch = lru_cache(maxsize=2)(
+            self._masked_batch
+        )  # each part of a batch asks for the whole
 
     @classmethod
     def prepare(
@@ -129,6 +129,11 @@ class MaskedTask(Task):
         assert isinstance(config.data, TextData)
         text = self.dataset.splits["train"]
         return TextWindows(text, config.data.order, batch_size, length, config.seed, self.tokenizer)
+
+    def _masked_batch(self, step: int) -> MaskedBatch:
+        """Return the whole batch of a step, masked anew at every step."""
+        rows = self._training.batch(step)
+        return self._masking(rows.tokens, rows.padding, step)
 
     def check_divides(self, n_parts: int) -> None:
         check_rows_divide(self.config.train.batch_size, n_parts)

@@ -13,7 +13,7 @@ from clearformer.data import Batches, Dataset, TextData, prepare
 from clearformer.data.locating.places import Example
 from clearformer.data.locating.windows import find_windows
 from clearformer.decoding import generate
-from clearformer.errors import DataError, TokenizerError, count
+from clearformer.errors import TokenizerError, count
 from clearformer.evaluation import Evaluation, evaluate_split, evaluate_whole_and_part
 from clearformer.evaluation.language_model import count_windows
 from clearformer.model import Decoder
@@ -105,14 +105,6 @@ class NextTokenTask(Task):
     def n_held_out(self) -> int:
         split = self.dataset.splits.get("val")
         return 0 if split is None else count_windows(len(split), self.config.model.max_seq_len)
-
-    def check_measurable(self) -> None:
-        n_tokens = len(self.dataset.splits.get("val", (0, 0)))
-        if n_tokens < 2:
-            raise DataError(
-                f"data.val_fraction: the held-out split has {n_tokens} token{'s' * (n_tokens != 1)}, and a prediction "
-                "needs two; hold out more, hold out nothing (data.val_fraction=0), or use a longer text"
-            )
 
     # --- loss -----------------------------------------------------------------------------------------------
 

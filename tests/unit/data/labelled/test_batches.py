@@ -91,17 +91,6 @@ def test_texts_of_like_length_come_together() -> None:
     assert abs(np.corrcoef(longest, np.arange(50))[0, 1]) < 0.5  # and short and long ones alternate
 
 
-def test_processes_see_together_what_one_sees() -> None:
-    batches = batches_of(53, 7)
-    for step in (0, 3, 11):
-        whole = batches.batch(step)
-        for array, *parts in zip(
-            whole, *(batches.batch(step, slice(i, None, 3)) for i in range(3)), strict=True
-        ):
-            for i, part in enumerate(parts):
-                assert part.tolist() == array[i::3].tolist()
-
-
 def test_a_text_that_is_too_long_is_named() -> None:
     split = split_of([5, 12, 7, 15])
     with pytest.raises(DataError) as caught:

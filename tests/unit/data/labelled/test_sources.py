@@ -1,3 +1,4 @@
+import gzip
 from collections import Counter
 from pathlib import Path
 
@@ -219,6 +220,16 @@ def test_labels_that_are_numbers_get_their_names(data_dir: Path) -> None:
     first = {name: open_labelled(LabelledData(name=name)).splits["train"][:2] for name in ("sst2", "trec")}
     assert first["sst2"][0] == ("hide new secretions from the parental units", "negative", 2)
     assert first["trec"][1] == ("What films featured the character Popeye Doyle ?", "entity", 2)
+
+
+def test_trec_is_read_from_gzip_too(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = open_labelled(LabelledData(name="trec"))
+    (tmp_path / "trec").mkdir()
+    for name in ("train.txt", "test.txt"):
+        content = (data_dir / "trec" / name).read_bytes()
+        (tmp_path / "trec" / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
+    monkeypatch.setenv("CLEARFORMER_DATA", str(tmp_path))
+    assert open_labelled(LabelledData(name="trec")).splits == plain.splits
 
 
 def test_a_set_that_is_not_here_says_where_to_put_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

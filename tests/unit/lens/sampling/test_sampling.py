@@ -1,6 +1,7 @@
 """Draws, continuations and beams looked at: they are decoding's own, and their masses sum to one."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -298,6 +299,15 @@ def check_tree(tree: lens.BeamTree, beams: int) -> None:
         assert end.score == pytest.approx(found.score)
         if place == 0:
             assert path == [each for each in tree.nodes if each.on_best_path]
+
+
+@pytest.mark.parametrize("draw", [lens.continuations, lens.beam_tree])
+@pytest.mark.parametrize("n", [-1, 0, 1.5, "9"])
+def test_a_number_of_tokens_out_of_range_is_refused_before_room_is_made_for_it(
+    decoder: Run, draw: Callable[..., object], n: Any
+) -> None:
+    with pytest.raises(UserError, match="max_new_tokens: "):
+        draw(decoder, TEXT, max_new_tokens=n)
 
 
 # --- showing ----------------------------------------------------------------------------------------------
