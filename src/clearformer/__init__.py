@@ -24,8 +24,8 @@ run = cf.Run(model, tokenizer)                    # a model from your own traini
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
-from clearformer.cores import free_cores as _free_cores
 from clearformer.late import say_where as _say_where
+from clearformer.resources import free_cores as _free_cores
 
 __version__ = "0.1.0"
 

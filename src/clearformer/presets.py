@@ -411,6 +411,8 @@ def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
     begin_with = auto(_form_of_data(given))
     chosen = auto_for(resolve(RunConfig, *_one_source([explicit(begin_with), *given])))
     run = _resolve_with_pretrained(begin_with, [explicit(chosen), *given])
+    if earlier := run.train.pretrained:  # whose model and tokens are in the place of the chosen ones
+        chosen = _resolve_with_pretrained(begin_with, [explicit(chosen), {"train": {"pretrained": earlier}}])
     if replaced := _replaced(chosen, run):
         logger.info("auto: replaced by your settings: %s", ", ".join(replaced))
     return run

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Shaped
 
-from clearformer.cores import free_cores, n_cores
+from clearformer.resources import free_cores, n_cores
 
 _lock = threading.RLock()
 _open = _fixed = 0  # blocks of any kind, and those that fix the number

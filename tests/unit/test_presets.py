@@ -1,6 +1,7 @@
 """The runs to begin from, and what settings are made of a command's arguments."""
 
 import json
+import logging
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -296,6 +297,20 @@ def test_settings_still_win_over_an_earlier_run(earlier: Callable[..., RunFolder
 
     assert (config.model.d_model, config.model.n_layers) == (36, 5)
     assert config.train.pretrained == str(folder.path)
+
+
+def test_what_an_earlier_run_gives_is_not_called_replaced_by_settings(
+    earlier: Callable[..., RunFolder], caplog: pytest.LogCaptureFixture
+) -> None:
+    earlier("bert", "masked", "model.d_model=24", "model.n_layers=2")
+    arguments = ["auto", "data.name=trec", "train.pretrained=bert", "train.max_wall_seconds=20"]
+
+    with caplog.at_level(logging.INFO):
+        assert resolve_run(arguments, None).model.d_model == 24
+        assert "replaced" not in caplog.text
+        resolve_run([*arguments, "model.dropout=0.45"], None)
+
+    assert caplog.text.splitlines()[-1].endswith("auto: replaced by your settings: model.dropout=0.45")
 
 
 def test_the_classes_are_not_those_of_the_earlier_run(earlier: Callable[..., RunFolder]) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from clearformer import cores, threads
-from clearformer.cores import FreeCores, Usage, cores_left
+from clearformer import resources, threads
+from clearformer.resources import FreeCores, Usage, cores_left
 from clearformer.threads import FixedThreads, Threads, ThreadsByLoad, ThreadsOfThen
 
 Load = Callable[[float], None]
@@ -32,9 +32,9 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Load:
         nonlocal now, used
         now, used = now + 1.0, used + by_others
 
-    monkeypatch.setattr(cores, "usage", lambda: Usage(now, used, 0.0))
-    monkeypatch.setattr(cores.time, "perf_counter", lambda: now)
-    monkeypatch.setattr(cores, "own_cores", lambda: {0, 1, 2, 3})
+    monkeypatch.setattr(resources, "usage", lambda: Usage(now, used, 0.0))
+    monkeypatch.setattr(resources.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(resources, "own_cores", lambda: {0, 1, 2, 3})
     free = FreeCores()
     monkeypatch.setattr(threads, "free_cores", lambda: free)
     return passes
@@ -77,9 +77,9 @@ def test_the_load_of_helpers_is_forgotten(load: Load) -> None:
 
 def test_the_first_look_is_sooner_than_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     now = used = 0.0
-    monkeypatch.setattr(cores, "usage", lambda: Usage(now, used, 0.0))
-    monkeypatch.setattr(cores.time, "perf_counter", lambda: now)
-    monkeypatch.setattr(cores, "own_cores", lambda: {0, 1})
+    monkeypatch.setattr(resources, "usage", lambda: Usage(now, used, 0.0))
+    monkeypatch.setattr(resources.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(resources, "own_cores", lambda: {0, 1})
     free = FreeCores()
     found = []
     for passed, work in [(0.2, 0.2), (0.4, 0.4), (0.9, 0.9), (1.5, 0.9), (2.6, 0.9)]:
@@ -118,7 +118,7 @@ def test_there_are_never_more_than_the_cores_that_may_be_used(
 
 
 def test_where_nothing_is_told_nothing_changes(monkeypatch: pytest.MonkeyPatch, load: Load) -> None:
-    monkeypatch.setattr(cores, "usage", lambda: None)
+    monkeypatch.setattr(resources, "usage", lambda: None)
     assert numbers(ThreadsByLoad(), load, [3.0, 3.0]) == [4, 4]
     free = FreeCores()
     monkeypatch.setattr(threads, "free_cores", lambda: free)

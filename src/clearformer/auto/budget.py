@@ -9,12 +9,12 @@ import torch
 
 from clearformer.auto.rate import usual_rate
 from clearformer.auto.vocabulary import LEAST_FOR_WORDS, bits_saved
-from clearformer.cores import memory_limit
 from clearformer.data import Data, LabelledData, PairsData, TextData, open_pairs
 from clearformer.data.labelled.sources import open_labelled
 from clearformer.data.text.sources import FileSource, open_source
 from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import DataError
+from clearformer.resources import memory_limit
 from clearformer.text import TokenizerConfig
 from clearformer.training.config import RunConfig
 from clearformer.training.planning.duration import COMPILE_SECONDS, pays_within

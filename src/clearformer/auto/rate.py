@@ -13,12 +13,12 @@ from pathlib import Path
 
 import torch
 
-from clearformer.cores import free_cores
 from clearformer.cost.rates import measured_rate
 from clearformer.data.cache import cache_folder
 from clearformer.device import processor_name
 from clearformer.errors import DiskError, count
 from clearformer.files import parse_json, write_file
+from clearformer.resources import free_cores
 
 KEPT = 5  # rates; a machine that stays slow is taken for slow after three of them
 FAST = 0.1  # the quantile of the measured products' times that a rate is taken from

@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 
 import torch
 
-from clearformer.cores import free_cores
 from clearformer.device import deterministic_kernels, memory_errors, resolve_device, synchronize
 from clearformer.errors import (
     ClearformerError,
@@ -25,6 +24,7 @@ from clearformer.errors import (
     TokenizerError,
 )
 from clearformer.model import Transformer
+from clearformer.resources import free_cores
 from clearformer.threads import FixedThreads, Threads, ThreadsByLoad
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.evaluator import Evaluator

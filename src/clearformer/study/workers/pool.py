@@ -17,9 +17,9 @@ from typing import IO, Any, Protocol
 
 import torch
 
-from clearformer.cores import n_cores
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import ClearformerError, Interrupted, UserError
+from clearformer.resources import n_cores
 from clearformer.study.store import Store
 from clearformer.study.trials import Trial
 from clearformer.study.workers.claims import claims

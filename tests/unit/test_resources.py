@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from clearformer import cores
-from clearformer.cores import Usage, memory_limit, n_cores, quotas, usage
+from clearformer import resources
+from clearformer.resources import Usage, memory_limit, n_cores, quotas, usage
 
 
 @pytest.fixture
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A system's files, none of which is there yet; this process may run on cores 1 and 3."""
-    monkeypatch.setattr(cores, "CGROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(cores, "OWN_CGROUPS", tmp_path / "own")
-    monkeypatch.setattr(cores, "STAT", tmp_path / "stat")
-    monkeypatch.setattr(cores, "own_cores", lambda: {1, 3})
+    monkeypatch.setattr(resources, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(resources, "OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(resources, "STAT", tmp_path / "stat")
+    monkeypatch.setattr(resources, "own_cores", lambda: {1, 3})
     return tmp_path
 
 
