@@ -103,9 +103,8 @@ class MaskedTask(Task):
         super().__init__(config, dataset)
         self._masking = masking_of(config, self.tokenizer, config.seed)
         self._training = self._training_batches()
-        self._whole_batch = lru_cache(maxsize=2)(
-            self._masked_batch
-        )  # each part of a batch asks for the whole
+        # Each part of a batch asks for the whole.
+        self._whole_batch = lru_cache(maxsize=2)(self._masked_batch)
 
     @classmethod
     def prepare(
