@@ -56,8 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status.
 
     0: done, or the reader of the output has closed it (`| head`). 1: the command failed. 2: the user's input is at
-    fault. 130 and 143: interrupted, with everything so far saved. An error is reported in one line; --debug prints the
-    traceback before it.
+    fault. 129, 130 and 143: interrupted, with everything so far saved. An error is reported in one line; --debug prints
+    the traceback before it.
     """
     call = Call(list(sys.argv[1:] if arguments is None else arguments))
     with standard_streams():
