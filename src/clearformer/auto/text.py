@@ -1,7 +1,7 @@
 """The rules of `auto` for a running text: a language model.
 
     text's size, seconds -> tokens
-    these, machine's rate -> FLOPs -> parameters -> shape, context, batch -> passes -> dropout
+    these, machine's rate -> FLOPs -> parameters -> shape, context, batch -> passes; these and parameters -> dropout
 
 The constants come from runs on Tiny Shakespeare, and for the choice of tokens on six other texts too, on two CPU cores
 (benchmarks/RESULTS.md has them, and shows how well the rules hold at other sizes and times).
@@ -57,6 +57,8 @@ MOST_HEADS = 64
 LEAST_STEPS = 300
 PARAMETERS_PER_BYTE = 12  # more parameters for each byte of the text only memorise it
 FRESH_PASSES, MOST_PASSES = 3, 100
+SMALL_PARAMETERS = 4e5  # with more of them a text is fresh for fewer passes
+MOST_DROPOUT = 0.3
 HELD_OUT = 0.1  # of the text
 LEAST_HELD_OUT = 200_000  # bytes: enough for a loss with two exact decimal places
 EVALUATION_SHARE = 0.02  # of the run's FLOPs, for evaluating all held-out text
@@ -81,7 +83,7 @@ def choose(budget: Budget) -> Recommendation:
     batch_tokens = batch_for(growth, read, context)
     lr = lr_for(growth)
     passes = read / n_tokens
-    dropout = dropout_for(passes)
+    dropout = dropout_for(passes, n_parameters)
     bytes_per_position = max(STREAM_BYTES * n_layers * d_model, LOGIT_BYTES * vocabulary_of(tokenizer))
     grad_accum_steps = parts_for(batch_tokens, context, bytes_per_position, budget.memory)
     n_steps = max(1, round(read / batch_tokens))
@@ -172,10 +174,19 @@ def lr_for(growth: float) -> float:
     return float(f"{min(MOST_LR, max(LEAST_LR, REFERENCE_LR * growth**-0.25)):.2g}")
 
 
-def dropout_for(passes: float) -> float:
-    """Return no dropout up to three passes over the text, then more with each doubling: 0.03, 0.08, 0.14, 0.21."""
-    doublings = math.log2(max(passes, FRESH_PASSES) / FRESH_PASSES)
-    return round(0.03 * doublings**1.4, 2)
+def dropout_for(passes: float, n_parameters: float) -> float:
+    """Return no dropout while a text is fresh, then more with each doubling of the passes: 0.03, 0.08, 0.14, 0.21."""
+    fresh = fresh_passes(n_parameters)
+    doublings = math.log2(max(passes, fresh) / fresh)
+    return round(min(MOST_DROPOUT, 0.03 * doublings**1.4), 2)
+
+
+def fresh_passes(n_parameters: float) -> float:
+    """Return the passes over a text that need no dropout: three for small models, half as many for larger ones.
+
+    A model with more parameters begins to memorise sooner.
+    """
+    return min(FRESH_PASSES, max(FRESH_PASSES / 2, FRESH_PASSES * math.sqrt(SMALL_PARAMETERS / n_parameters)))
 
 
 def held_out_for(n_bytes: float, bytes_read: float) -> float:

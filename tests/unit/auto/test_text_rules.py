@@ -59,7 +59,7 @@ def test_what_comes_out_is_a_run_that_fits(given: Budget) -> None:
     assert run.train.max_wall_seconds == given.seconds
     assert run.train.max_seconds is None
     assert run.train.batch_size % run.train.grad_accum_steps == 0
-    assert 0 <= run.model.dropout <= 0.29
+    assert 0 <= run.model.dropout <= text.MOST_DROPOUT
     assert run.model.max_seq_len * 10 < given.n_bytes
     assert 16 * n_parameters(run) < given.memory
     reads = given.seconds * given.rate * text.UTILISATION / (6 * n_parameters(run))
@@ -131,7 +131,16 @@ def test_the_smallest_texts_are_read_often_too_in_many_small_steps(n_bytes: int)
     ("passes", "dropout"), [(0.5, 0), (3, 0), (6, 0.03), (12, 0.08), (44, 0.2), (100, 0.29)]
 )
 def test_dropout_grows_with_the_passes(passes: float, dropout: float) -> None:
-    assert text.dropout_for(passes) == dropout
+    assert text.dropout_for(passes, 4e5) == dropout
+    assert text.dropout_for(passes, 1e5) == dropout
+
+
+@pytest.mark.parametrize(
+    ("passes", "n_parameters", "dropout"),
+    [(3, 8e5, 0.01), (3, 1.8e6, 0.03), (5, 1.8e6, 0.06), (5, 1e9, 0.06), (1, 1e9, 0), (100, 1e7, 0.3)],
+)
+def test_larger_models_memorise_sooner(passes: float, n_parameters: float, dropout: float) -> None:
+    assert text.dropout_for(passes, n_parameters) == dropout
 
 
 def test_many_passes_over_a_small_text_call_for_dropout_and_an_end() -> None:
