@@ -143,6 +143,13 @@ def test_larger_models_memorise_sooner(passes: float, n_parameters: float, dropo
     assert text.dropout_for(passes, n_parameters) == dropout
 
 
+def test_a_larger_model_that_reads_the_text_no_more_often_gets_dropout() -> None:
+    smaller, larger = (choose(budget(SHAKESPEARE, seconds, 1.78e11)).run for seconds in (100, 300))
+
+    assert (smaller.model.n_layers, smaller.model.dropout) == (2, 0)
+    assert (larger.model.n_layers, larger.model.dropout) == (4, 0.04)
+
+
 def test_many_passes_over_a_small_text_call_for_dropout_and_an_end() -> None:
     large, small = choose(budget(GIGABYTE)).run, choose(budget(SMALL)).run
 

@@ -30,9 +30,8 @@ from clearformer.training.reporting.console import clock
 from clearformer.training.store.folder import RunFolder
 
 TAIL = 4096  # bytes at the end of metrics.jsonl that contain its last line
-PROBE_SECONDS = (
-    1.0  # assumed duration of a probe, or of a training that cannot be estimated, at the nominal rate
-)
+# Assumed duration of a probe, or of a training that cannot be estimated, at the nominal rate.
+PROBE_SECONDS = 1.0
 NOMINAL = Rate("nominal", "float32", 2e10, "measured", 1.0)
 WAITING_SHOWN, FAILED_SHOWN = 4, 6  # rows of the table
 
