@@ -505,7 +505,9 @@ def test_drafts_are_refused_where_the_cache_cannot_drop_them() -> None:
     with pytest.raises(
         UserError, match=r"^lookup: Plain cannot drop rejected tokens, .*; generate without lookup$"
     ):
-        run.generate("abcabc", max_new_tokens=9, seed=1, lookup=3)
+        run.stream("abcabc", max_new_tokens=9, seed=1, lookup=3)  # at the call, before any text
+    with pytest.raises(UserError, match=r"^lookup: Plain cannot"):
+        run.generate("a", max_new_tokens=1, seed=1, lookup=3)  # where no draft could be found either
 
 
 def test_what_trains_nothing_is_told_so() -> None:

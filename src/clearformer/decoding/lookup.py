@@ -25,7 +25,9 @@ of scores, whose last bits may differ between a pass over several tokens and pas
 from collections.abc import Iterator, Sequence
 
 from clearformer.decoding.arguments import check_whole
+from clearformer.decoding.decode_state import GenerativeModel
 from clearformer.errors import UserError
+from clearformer.model.cache import LayerCache
 
 LONGEST_MATCH = 8
 """The longest n-gram that is compared; the longer the match, the likelier the draft is right."""
@@ -90,8 +92,8 @@ class Lookup:
         return (end[first:] for first in range(len(end)))
 
 
-def check_lookup(lookup: int, use_cache: bool = True, compiled: bool = False) -> None:
-    """Raise UserError where `lookup` is out of range or conflicts with other settings."""
+def check_lookup(model: GenerativeModel, lookup: int, use_cache: bool = True, compiled: bool = False) -> None:
+    """Raise UserError where `lookup` is out of range, or conflicts with other settings or the model's cache."""
     check_whole("lookup", lookup)
     if not 0 <= lookup <= MOST_LOOKED_UP:
         raise UserError(f"lookup: tokens in a draft, from 0 (no drafts) to {MOST_LOOKED_UP:,}; got {lookup}")
@@ -99,3 +101,7 @@ def check_lookup(lookup: int, use_cache: bool = True, compiled: bool = False) ->
         raise UserError("lookup: drafts need the cache; omit lookup or use_cache=False")
     if lookup and compiled:
         raise UserError("lookup: a compiled step cannot read drafts; omit lookup or compiling")
+    if lookup:
+        for cache in model.new_cache().all:
+            if type(cache).hold is LayerCache.hold:
+                cache.hold()  # raises

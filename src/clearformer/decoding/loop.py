@@ -107,11 +107,11 @@ def generate_tokens(
 
     Raises:
         UserError: a prompt is empty, `max_new_tokens` is less than 1, sources are missing or not wanted, or `lookup`
-            is out of range or conflicts with `use_cache` or `compiled`.
+            is out of range or conflicts with `use_cache`, `compiled` or the model's cache.
         NonFiniteError: the model's scores are not finite.
     """
     check_prompts(prompts, max_new_tokens)
-    check_lookup(lookup, use_cache, compiled)
+    check_lookup(model, lookup, use_cache, compiled)
     texts = [
         _Text(row, [int(token) for token in prompt], max_new_tokens, streams[row], lookup)
         for row, prompt in enumerate(prompts)

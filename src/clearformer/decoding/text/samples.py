@@ -152,7 +152,7 @@ def stream_text(
     encoded = prompt_of(model, tokenizer, prompt)
     writer = _writer(tokenizer, encoded, _stops(stop))
     check_prompts([encoded.tokens], max_new_tokens)
-    check_lookup(lookup, compiled=compiled)
+    check_lookup(require_decoder(model), lookup, compiled=compiled)
     model = with_int8_weights(model) if int8 else model
     new_tokens = _continue(
         model,
@@ -203,10 +203,10 @@ def generate(
         seed: The seed of the random numbers.
         stop: A string or strings, before the first of which a sample ends.
         compiled: Whether to compile the step for a new token, which pays off from some thousands of tokens on.
-        int8: Whether to round the weights to int8: a quarter of the memory, and faster for one compiled text on a CPU.
-            `Run.int8_losses` measures the effect.
         lookup: The longest draft, in tokens, that is looked up in the text so far and checked in one pass; 0: none.
             The samples are the same, and faster where the text repeats itself.
+        int8: Whether to round the weights to int8: a quarter of the memory. On a CPU one compiled text may be
+            written faster or, with AVX2 alone, more slowly. `Run.int8_losses` measures what it costs in loss.
 
     Raises:
         ConfigError: a setting is out of range.
