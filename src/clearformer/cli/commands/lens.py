@@ -77,7 +77,10 @@ def command(
         int | None, typer.Option(metavar="N", help="Position of the key, from 0.", show_default=False)
     ] = None,
     cross: Annotated[
-        bool, typer.Option("--cross", help="Show cross-attention, to the source of an encoder-decoder.")
+        bool,
+        typer.Option(
+            "--cross", help="With score: take cross-attention, to the source of an encoder-decoder."
+        ),
     ] = False,
     top: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Number of likeliest tokens to show.")
@@ -114,17 +117,15 @@ def command(
     ] = None,
     since: Annotated[
         int | None,
-        typer.Option(metavar="STEP", help="Earlier checkpoint.", show_default="the first kept"),
+        typer.Option(metavar="STEP", help="Earlier step.", show_default="the first kept checkpoint"),
     ] = None,
     until: Annotated[
         int | None,
-        typer.Option(metavar="STEP", help="Later checkpoint.", show_default="the loaded one"),
+        typer.Option(metavar="STEP", help="Later step.", show_default="that of --checkpoint"),
     ] = None,
     pieces: Annotated[
         int | None,
-        typer.Option(
-            min=1, metavar="N", help="Pieces of the path between two checkpoints.", show_default="8"
-        ),
+        typer.Option(min=1, metavar="N", help="Pieces of the path between two steps.", show_default="8"),
     ] = None,
     sample: Annotated[
         int | None,

@@ -61,7 +61,7 @@ VIEWS = {
     ),
     "heads": View("what each head does", "head_scores", reads_text=False),
     "changes": View(
-        "which parts lowered the loss since a checkpoint",
+        "which parts lowered the loss since an earlier step",
         "loss_changes_since",
         ("output", "since", "until", "pieces"),
     ),

@@ -34,7 +34,7 @@ from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import Transformer
 from clearformer.model.attention import ProjectedHeads
 from clearformer.model.norms import at_least_float32
-from clearformer.runs.folders import Loaded, read_run
+from clearformer.runs.folders import Loaded, kept_steps, read_run
 from clearformer.runs.replay import replay_run
 from clearformer.training.store.checkpoint import list_checkpoints, step_of
 from clearformer.training.store.folder import RunFolder
@@ -177,7 +177,8 @@ def loss_changes_since(
     Args:
         run: A run in a directory. A step whose weights are not kept is trained again, as `replay` does.
         text: A string or ids.
-        since: The earlier step; by default that of the first kept checkpoint.
+        since: The earlier step; by default that of the first kept checkpoint, or of the first kept weights if no
+            checkpoint is earlier than the later step.
         until: The later one; by default that of the opened run.
         output: What an encoder-decoder writes; by default the later step's own translation.
         masked: Positions at which an encoder reads [MASK].
@@ -198,7 +199,7 @@ def loss_changes_since(
     check_run(run, "folder")
     folder: RunFolder = run.folder  # type: ignore[attr-defined]
     device = run.model.embed.weight.device
-    step = min(map(step_of, list_checkpoints(folder.checkpoints)), default=0) if since is None else since
+    step = _first_step(folder, run.step if until is None else until) if since is None else since
     before = opened.get(step) or _at_step(folder, step, device, on_step)
     after = run if until is None else opened.get(until) or _at_step(folder, until, device, on_step)
     inputs = read(after, text, output, masked=masked)
@@ -206,6 +207,12 @@ def loss_changes_since(
     if metric is None and target is not None:
         raise UserError("target: only a classifier takes one; here the change is that of the text's loss")
     return loss_changes(before, after, inputs, metric=metric, pieces=pieces, on_step=on_step)
+
+
+def _first_step(folder: RunFolder, until: int) -> int:
+    """Return the step of the first checkpoint, or of the first kept weights if no checkpoint is before `until`."""
+    first = min(map(step_of, list_checkpoints(folder.checkpoints)), default=until)
+    return first if first < until else min(kept_steps(folder), default=0)
 
 
 def _at_step(folder: RunFolder, step: int, device: torch.device, on_step: OnStep) -> Loaded:

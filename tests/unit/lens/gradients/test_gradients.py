@@ -259,6 +259,11 @@ def test_a_runs_earlier_checkpoint_is_where_the_ledger_begins(tmp_path: Path) ->
     assert [part.label for part in found.parts if part.value] == ["embed"]
     assert lens.loss_changes_since(run, "abcabc", since=3) == found
     assert lens.loss_changes_since(run, "abcabc", since=7).sum == 0
+    assert lens.loss_changes_since(run, "abcabc", until=3).sum == 0  # no weights are kept from before it
+    save_checkpoint(folder.snapshots, Checkpoint(Progress(step=2), weights_of(last), {}))
+    assert lens.loss_changes_since(run, "abcabc") == found  # a checkpoint, if there is an earlier one
+    assert lens.loss_changes_since(run, "abcabc", until=3) == lens.loss_changes_since(run, "abcabc", 2, 3)
+    assert lens.loss_changes_since(run, "abcabc", until=3).sum != 0
     with pytest.raises(UserError, match="has no checkpoint '5'; there are latest, best and steps 3, 7"):
         lens.loss_changes_since(run, "abcabc", since=5)
 
