@@ -49,7 +49,8 @@ class Run:
         run = cf.load("NAME")
         run = cf.Run(model, tokenizer)        # then run.save("NAME") keeps it
 
-    Its methods are the functions of the same names, with the run as their first argument.
+    `generate`, `stream`, `search`, `translate`, `classify` and `evaluate` are the functions of the same names, with the
+    run as their first argument.
 
     Attributes:
         model: The model, on its device; in evaluation mode if it was opened.
@@ -122,6 +123,7 @@ class Run:
 
         Raises:
             ConfigError: the model is none of their architectures; the message says how it differs from the nearest.
+            TokenizerError: the target has no place for the kind of tokeniser.
             RunError: the target is not empty.
             DiskError: it cannot be written.
         """

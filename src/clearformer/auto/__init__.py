@@ -39,7 +39,7 @@ RULES = {
 
 
 def auto(form: str = "text") -> RunConfig:
-    """The best model for a time limit (train.max_wall_seconds), chosen by measuring the data and the machine."""
+    """A model for a time limit (train.max_wall_seconds), chosen by measuring the data and the machine."""
     rules = RULES[form]
     return rules.choose(rules.typical).run
 

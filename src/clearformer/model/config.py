@@ -42,6 +42,11 @@ class ModelConfig(Spec):
         max_seq_len: The longest sequence, in tokens, that the model reads.
         dropout: The fraction of the embeddings, attention weights and sub-layer outputs set to 0 in training.
         tie_embeddings: Whether the head is the embedding matrix itself.
+        attention: The kind of attention and its settings; see `model/attention.py`.
+        position: How the model learns the order of tokens; see `model/positions.py`.
+        norm: The kind of norm; see `model/norms.py`.
+        ffn: The feed-forward network; see `model/feedforward.py`.
+        init: How the weights are drawn; see `model/init.py`.
         placement: Where a block's norms are; `none` leaves only the final one.
         final_norm: Whether there is a norm between the last block and the head.
         embedding_norm: Whether there is a norm after the embeddings (as in BLOOM and BERT).
