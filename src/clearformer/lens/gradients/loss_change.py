@@ -199,7 +199,8 @@ def loss_changes_since(
     check_run(run, "folder")
     folder: RunFolder = run.folder  # type: ignore[attr-defined]
     device = run.model.embed.weight.device
-    step = _first_step(folder, run.step if until is None else until) if since is None else since
+    later: int = run.step if until is None else until  # type: ignore[attr-defined]
+    step = _first_step(folder, later) if since is None else since
     before = opened.get(step) or _at_step(folder, step, device, on_step)
     after = run if until is None else opened.get(until) or _at_step(folder, until, device, on_step)
     inputs = read(after, text, output, masked=masked)
