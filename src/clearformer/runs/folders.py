@@ -105,8 +105,20 @@ class RunLike(Protocol):
 
 
 def list_runs() -> list[RunFolder]:
-    """Return the runs in the runs' folder, sorted by name."""
-    return [RunFolder(path.parent) for path in sorted(runs_folder().glob("*/config.toml"))]
+    """Return the runs in the runs' folder, sorted by name.
+
+    Raises:
+        RunError: the folder may not be read, so there may be runs in it.
+    """
+    try:
+        folders = sorted(runs_folder().iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise RunError(
+            f"{runs_folder()}: cannot be read: {error.strerror}; $CLEARFORMER_RUNS names another"
+        ) from None
+    return [RunFolder(path) for path in folders if is_file(path / "config.toml")]
 
 
 def find_run(name_or_path: str | Path) -> RunFolder:

@@ -40,6 +40,19 @@ def test_runs_are_listed_by_name_and_half_made_ones_are_not(trained: Trained, tm
     assert [folder.path.name for folder in list_runs()] == ["a", "b"]
 
 
+def test_a_runs_folder_that_may_not_be_read_is_not_taken_for_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").mkdir()
+
+    def refused(path: Path) -> None:  # root may read everything
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    with pytest.raises(RunError, match=r"/runs: cannot be read: Permission denied; \$CLEARFORMER_RUNS names"):
+        find_run("a")
+
+
 # --- finding ----------------------------------------------------------------------------------------------
 
 
