@@ -205,7 +205,7 @@ def check_writable_name(setting: str, path: Path) -> None:
 def nearest_beside(path: Path) -> str:
     """Return `; did you mean X?` with the nearest name in the same folder, or an empty string."""
     try:
-        return did_you_mean(path.name, [other.name for other in path.parent.iterdir()])
+        return did_you_mean(path.name, [other.name for other in path.parent.iterdir() if other.exists()])
     except OSError:
         return ""
 

@@ -1,6 +1,7 @@
 """Checks of arguments: runs, whole numbers and types of matrix products."""
 
 import operator
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -26,6 +27,12 @@ def check_whole(name: str, value: Any) -> None:
         raise UserError(f"{name}: a whole number; got {shown(value)}") from None
     if isinstance(value, bool):
         raise UserError(f"{name}: a whole number; got {value}")
+
+
+def check_list(name: str, value: Any, of: str, such_as: object = 1) -> None:
+    """Raise UserError unless the argument's value is a collection, and no text; `of` says what it holds."""
+    if isinstance(value, str | bytes) or not isinstance(value, Collection):
+        raise UserError(f"{name}: a list of {of}, such as {[such_as]}; got {shown(value)}")
 
 
 def matrix_dtype(dtype: torch.dtype | str) -> torch.dtype:

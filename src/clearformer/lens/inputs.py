@@ -8,7 +8,7 @@
 Shapes: T tokens, S tokens of an encoder-decoder's source, V vocabulary.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from clearformer.decoding import Text, evaluating, translate_texts
-from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.arguments import check_list, check_run, check_whole
 from clearformer.decoding.beam import BeamSearch
 from clearformer.decoding.text.inputs import ids_of, text_of
 from clearformer.decoding.text.samples import Run
@@ -213,8 +213,7 @@ def read(
             position is out of range.
     """
     model, tokenizer = parts_of(subject, tokenizer)
-    if isinstance(masked, str) or not isinstance(masked, Collection):
-        raise UserError(f"masked: a list of positions, such as [1]; got {shown(masked)}")
+    check_list("masked", masked, "positions")
     if not isinstance(model, EncoderDecoder):
         if output is not None:
             raise UserError(
@@ -256,12 +255,14 @@ def parts_of(subject: Any, tokenizer: Tokenizer | None) -> tuple[Transformer, To
     """Return a run's model and tokeniser, or a bare model and the given tokeniser.
 
     Raises:
-        UserError: the subject is neither a run nor a model.
+        UserError: the subject is neither a run nor a model, or the tokeniser is none.
     """
+    if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
+        raise UserError(f"tokenizer: one of clearformer's, such as run.tokenizer; got {shown(tokenizer)}")
     if isinstance(subject, Transformer):
         return subject, tokenizer
     check_run(subject)
-    return subject.model, tokenizer or subject.tokenizer
+    return subject.model, subject.tokenizer if tokenizer is None else tokenizer
 
 
 def _ids(model: Transformer, tokenizer: Tokenizer | None, text: Text) -> list[int]:

@@ -21,8 +21,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clearformer.decoding.arguments import check_list
 from clearformer.decoding.text.samples import Run
-from clearformer.errors import NonFiniteError, UserError, count
+from clearformer.errors import NonFiniteError, UserError, count, shown
 from clearformer.evaluation.figures import letters
 from clearformer.lens.embeddings import Embedded, embed, whole_word
 from clearformer.lens.patterns.attention import checked_number
@@ -139,6 +140,9 @@ def meanings(
         TokenizerError: a text holds a character that the tokeniser lacks.
         NonFiniteError: the model's vectors are not finite.
     """
+    for name, given in (("text", text), ("word", word or "")):
+        if not isinstance(given, str):
+            raise UserError(f"{name}: expected text; got {shown(given)}")
     texts = [text] if not contexts else lines_of(contexts)
     if len(texts) > MOST_CONTEXTS:
         raise UserError(f"contexts: at most {MOST_CONTEXTS} texts; got {len(texts)}")
@@ -161,9 +165,13 @@ def lines_of(contexts: Sequence[str] | str) -> list[str]:
     """Return the texts of a list, or the non-empty lines of a string.
 
     Raises:
-        UserError: there are none.
+        UserError: there are none, or they are no texts.
     """
     texts = contexts.splitlines() if isinstance(contexts, str) else contexts
+    check_list("contexts", texts, "texts", "the bank")
+    for each in texts:
+        if not isinstance(each, str):
+            raise UserError(f"contexts: each is a text; got {shown(each)}")
     found = [each.strip() for each in texts if each.strip()]
     if not found:
         raise UserError("contexts: give texts that contain the word, one per line")

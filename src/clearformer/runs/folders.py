@@ -2,8 +2,10 @@
 
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -66,6 +68,8 @@ OTHER_DATA = (
 )
 TIMES_LISTED = 20  # attempts to read checkpoints that training may delete meanwhile
 STEPS_LISTED = 16  # in a message
+LONGEST_NAME = 100  # characters of a run's name
+MOST_BYTES = 200  # of a run's name; file systems take 255
 
 
 def name_for(preset: str, config: RunConfig) -> str:
@@ -101,8 +105,20 @@ class RunLike(Protocol):
 
 
 def list_runs() -> list[RunFolder]:
-    """Return the runs in the runs' folder, sorted by name."""
-    return [RunFolder(path.parent) for path in sorted(runs_folder().glob("*/config.toml"))]
+    """Return the runs in the runs' folder, sorted by name.
+
+    Raises:
+        RunError: the folder may not be read, so there may be runs in it.
+    """
+    try:
+        folders = sorted(runs_folder().iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise RunError(
+            f"{runs_folder()}: cannot be read: {error.strerror}; $CLEARFORMER_RUNS names another"
+        ) from None
+    return [RunFolder(path) for path in folders if is_file(path / "config.toml")]
 
 
 def find_run(name_or_path: str | Path) -> RunFolder:
@@ -165,9 +181,10 @@ def new_run(
     Raises:
         RunError: the name has characters that are not allowed, or is taken.
     """
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}", name):
+    if not isinstance(name, str) or not is_run_name(name):
         raise RunError(
-            f"{option}: {shown(name)} is not a valid run name; use letters, digits, '.', '_' and '-'"
+            f"{option}: {shown(name)} is not a valid run name; use letters, digits, '.', '_' and '-', at most "
+            f"{LONGEST_NAME} of them"
         )
     path = runs_folder() / name
     folder = RunFolder(path)
@@ -178,12 +195,31 @@ def new_run(
     return folder
 
 
+def is_run_name(name: str) -> bool:
+    """Whether a run may have that name: letters of any script, digits, and `.`, `_` and `-` after the first."""
+    return (
+        name[:1].isalnum()
+        and all(map(is_allowed, name))
+        and len(name) <= LONGEST_NAME
+        and len(name.encode()) <= MOST_BYTES
+    )
+
+
+def is_allowed(character: str) -> bool:
+    """Whether a run's name may have a character: a letter, a mark on one, a digit, or one of `.`, `_` and `-`."""
+    return character in "._-" or unicodedata.category(character)[0] in "LMN"
+
+
 def free_name(stem: str) -> str:
     """Return a free name for a new run: `stem`, or `stem-2`, `stem-3` ... if it is taken.
 
-    Characters that a name may not have are replaced; a stem without any others becomes `run`.
+    Characters that a name may not have are replaced; a stem without any others becomes `run`. Accented letters are
+    composed (NFC), as they are typed, whatever the file that the name comes from had.
     """
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:80].strip("-._") or "run"
+    composed = unicodedata.normalize("NFC", stem)
+    safe = re.sub(" +", "-", "".join(each if is_allowed(each) else " " for each in composed))
+    short = safe[:80].encode()[:160].decode(errors="ignore")
+    stem = "".join(dropwhile(lambda each: not each.isalnum(), short)).rstrip("-._") or "run"
     number, name = 1, stem
     while (runs_folder() / name).exists():
         number += 1

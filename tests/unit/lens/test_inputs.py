@@ -142,11 +142,15 @@ def bad_inputs(decoder: Run, encoder: Run, translator: Run) -> list[tuple[Any, s
         ),
         (lambda: lens.read(encoder, "the bank", masked=[99]), "position 99 is beyond the text"),
         (lambda: lens.read(translator.model, [1, 2]), "output: a model alone needs the ids"),
+        (
+            lambda: lens.read(decoder, "bank", tokenizer="x"),  # type: ignore[arg-type]
+            "tokenizer: one of clearformer's, such as run.tokenizer; got 'x'",
+        ),
         (lambda: lens.read("NAME", "bank"), "give a run, such as cf.load('NAME')"),  # type: ignore[arg-type]
     ]
 
 
-@pytest.mark.parametrize("case", range(18))
+@pytest.mark.parametrize("case", range(19))
 def test_what_cannot_be_read_is_one_clear_line(
     case: int, decoder: Run, encoder: Run, translator: Run
 ) -> None:

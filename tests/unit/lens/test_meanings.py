@@ -73,3 +73,11 @@ def test_what_cannot_be_shown_is_refused() -> None:
         lens.meanings(run, "...")
     with pytest.raises(UserError, match="layer 3"):
         lens.meanings(run, TEXT, layer=3)
+    with pytest.raises(UserError, match="text: expected text; got 5"):
+        lens.meanings(run, 5)
+    with pytest.raises(UserError, match=r"word: expected text; got \[1\]"):
+        lens.meanings(run, TEXT, word=[1])
+    with pytest.raises(UserError, match=r"contexts: a list of texts, such as \['the bank'\]; got 5"):
+        lens.meanings(run, TEXT, contexts=5)
+    with pytest.raises(UserError, match="contexts: each is a text; got 1"):
+        lens.meanings(run, TEXT, contexts=[1])

@@ -42,11 +42,27 @@ def test_options_as_typed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ('nodelist="a1,b2",time=60', {"nodelist": "a1,b2", "time": "60"}),
+        ("nodelist=a[1-3,7],exclusive", {"nodelist": "a[1-3,7]", "exclusive": ""}),
+        ('comment="two, words" , time = "1:00"', {"comment": "two, words", "time": "1:00"}),
+        ("dependency=afterok:1", {"dependency": "afterok:1"}),
+    ],
+)
+def test_commas_in_quotes_or_brackets_belong_to_the_value(text: str, options: dict[str, str]) -> None:
+    assert slurm_options(text) == options
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("array=1-9", "'array' is set by clearformer"),
         ("Partition=x", "'Partition' is not an sbatch option"),
         ("a b=1", "'a b' is not an sbatch option"),
+        ("nodelist=a1,b2", "a value with commas in double quotes"),
+        ('nodelist="a1,b2', "nodelist: a quote is missing or out of place"),
+        ('comment=a"b"c', "comment: a quote is missing or out of place"),
         ("time=1\n#SBATCH --wrap=x", "the value must be one line"),
     ],
 )
@@ -74,6 +90,13 @@ def test_the_script_is_an_array_of_workers_that_are_told_before_their_time_is_ov
     assert lines[-1].startswith("exec ")
     assert "study work 'a study' --folder" in lines[-1]
     assert "--scale 0.5" in lines[-1]
+
+
+def test_a_value_that_needs_quotes_gets_them(tmp_path: Path) -> None:
+    text = script(Selection(("a study",), tmp_path), slurm_options('comment="a b #1",nodelist="a1,b2"'), 1)
+    lines = text.splitlines()
+    assert '#SBATCH --comment="a b #1"' in lines
+    assert "#SBATCH --nodelist=a1,b2" in lines
 
 
 def test_a_script_is_handed_over_and_its_number_taken(tmp_path: Path, command: Command) -> None:

@@ -40,6 +40,19 @@ def test_runs_are_listed_by_name_and_half_made_ones_are_not(trained: Trained, tm
     assert [folder.path.name for folder in list_runs()] == ["a", "b"]
 
 
+def test_a_runs_folder_that_may_not_be_read_is_not_taken_for_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").mkdir()
+
+    def refused(path: Path) -> None:  # root may read everything
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    with pytest.raises(RunError, match=r"/runs: cannot be read: Permission denied; \$CLEARFORMER_RUNS names"):
+        find_run("a")
+
+
 # --- finding ----------------------------------------------------------------------------------------------
 
 
@@ -78,14 +91,33 @@ def test_an_empty_name_is_no_run(trained: Trained, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    "name", ["../x", "a/b", "", ".", "..", ".hidden", "-x", "a b", "a\n", "/abs", "x" * 101, "é"]
+    "name",
+    [
+        "../x",
+        "a/b",
+        "",
+        ".",
+        "..",
+        ".hidden",
+        "-x",
+        "a b",
+        "a\n",
+        "/abs",
+        "x" * 101,
+        "\u6a21" * 67,
+        "\u0301e",
+        "a\u2028b",
+        "\ud800",
+    ],
 )
 def test_a_name_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(RunError, match=r"--run: .* is not a valid run name; use letters"):
         new_run(name)
 
 
-@pytest.mark.parametrize("name", ["a", "quick-2", "v1.5_final", "x" * 100])
+@pytest.mark.parametrize(
+    "name", ["a", "quick-2", "v1.5_final", "x" * 100, "na\u00efve", "\u6a21\u578b", "\u0939\u093f"]
+)
 def test_a_plain_name_is_a_folder_in_the_runs_folder(name: str, tmp_path: Path) -> None:
     assert new_run(name).path == tmp_path / "runs" / name
     assert not (tmp_path / "runs").exists()  # it is only made when the run begins
@@ -108,7 +140,10 @@ def test_a_free_name_is_the_first_that_is_free(tmp_path: Path) -> None:
     assert free_name("quick-text") == "quick-text-3"
 
 
-@pytest.mark.parametrize("stem", ["quick-my text", "quick-é", "quick-" + "x" * 300, "quick-", "quick-a/b"])
+@pytest.mark.parametrize(
+    "stem",
+    ["quick-my text", "quick-é", "quick-" + "x" * 300, "quick-" + "\U00020000" * 300, "quick-", "quick-a/b"],
+)
 def test_a_free_name_is_always_a_name(stem: str) -> None:
     name = free_name(stem)
 
@@ -124,7 +159,11 @@ def test_a_free_name_is_always_a_name(stem: str) -> None:
         ("-rf", "rf"),
         ("_private", "private"),
         ("x" * 300, "x" * 80),
-        ("\u6a21\u578b", "run"),
+        ("\u6a21\u578b", "\u6a21\u578b"),
+        ("quick-na\u00efve", "quick-na\u00efve"),
+        ("quick-nai\u0308ve", "quick-na\u00efve"),
+        ("\u0939\u093f\u0928\u094d\u0926\u0940", "\u0939\u093f\u0928\u094d\u0926\u0940"),
+        ("\u0301\ud800 \u2028?", "run"),
         ("", "run"),
         ("..", "run"),
     ],

@@ -56,7 +56,8 @@ Slurm = Annotated[
     str | None,
     typer.Option(
         metavar="NAME=VALUE,...",
-        help="Run the workers on a Slurm cluster with these sbatch options, such as partition=gpu,time=60.",
+        help="Run the workers on a Slurm cluster with these sbatch options, such as partition=gpu,time=60; a value "
+        "with commas is in double quotes.",
     ),
 ]
 

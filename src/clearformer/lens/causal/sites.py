@@ -13,7 +13,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from clearformer.decoding.arguments import check_whole
-from clearformer.errors import UserError, count
+from clearformer.errors import UserError, count, shown
 from clearformer.hooks import hook_points, matching
 from clearformer.lens.activations import SQUARE
 from clearformer.lens.inputs import check_model
@@ -94,9 +94,14 @@ def sites_of(model: Transformer, where: Where | Iterable[Where]) -> list[Site]:
     """Return sites with single hook points, with patterns expanded.
 
     Raises:
-        UserError: a name or pattern matches no hook point of this model (the nearest is suggested).
+        UserError: a name or pattern matches no hook point of this model (the nearest is suggested), or this is no
+            place.
     """
     names = list(hook_points(model))
+    if not isinstance(where, str | Site | Iterable):
+        raise UserError(
+            f"a place is the name of a hook point, a Site, or a list of these; got {shown(where)}"
+        )
     given = [where] if isinstance(where, str | Site) else where
     return [
         Site(name, site.head, site.position)

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.arguments import check_list, check_run, check_whole
 from clearformer.decoding.samplers import Sampling, sampling_of
 from clearformer.errors import ClearformerError, UserError
 from clearformer.hooks import HookFn
@@ -364,6 +364,7 @@ def _measured(measure: LogitDifference, logits: Float[Tensor, " V"]) -> float:
 def _check(edits: Any, **counts: Any) -> None:
     if isinstance(edits, str):
         raise UserError(f"edits: a list of lines, such as [{edits!r}]")
+    check_list("edits", edits, "lines", "zero blocks.0.hook_mlp_out")
     for name, value in counts.items():
         check_whole(name, value)
         if value < 0:

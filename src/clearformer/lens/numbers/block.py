@@ -221,7 +221,7 @@ def block(
 def check_sizes(most_rows: Any, most_columns: Any) -> None:
     """Raise UserError if no rows or columns would be shown."""
     for name, most in (("most_rows", most_rows), ("most_columns", most_columns)):
-        if most is not None:
+        if most is not None or name == "most_rows":
             check_whole(name, most)
             if most < 1:
                 raise UserError(f"{name}: at least 1; got {most}")

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_whole
+from clearformer.decoding.arguments import check_list, check_whole
 from clearformer.decoding.decode_state import DecodeState, GenerativeModel, Prefill
 from clearformer.decoding.loop import score_tokens
 from clearformer.decoding.text.inputs import text_of
@@ -169,6 +169,7 @@ def beginning(
         UserError: the text cannot be read, there is no such position, or an id is not a token; see `read`.
     """
     model, tokenizer = parts_of(subject, tokenizer)
+    check_list("masked", masked, "positions")
     if isinstance(model, Decoder) and output is None and not len(masked):
         inputs = _prompt(model, tokenizer, text)
     else:
@@ -198,6 +199,7 @@ def _prompt(model: Decoder, tokenizer: Tokenizer | None, text: Text) -> Inputs:
 
 
 def _checked(model: Transformer, tokens: Sequence[int]) -> list[int]:
+    check_list("drawn", tokens, "ids")
     n_tokens = model.embed.num_embeddings
     for token in tokens:
         check_whole("drawn", token)

@@ -22,25 +22,36 @@ WARNING_SECONDS = 120  # before a job's time limit: time to finish a training st
 LOOK_SECONDS = 15.0  # between questions to the scheduler
 OWN = ("array", "output", "error", "signal", "job-name", "wrap", "parsable")
 NAME = re.compile(r"[a-z][a-z-]*")
+PART = re.compile(r'(?:"[^"]*"|\[[^\]]*\]|[^,])+')  # up to a comma that is not in quotes or in brackets
+PLAIN = re.compile(r"[^\s#\"'\\]*")  # what an #SBATCH line takes without quotes
 
 
 def slurm_options(text: str) -> dict[str, str]:
     """Parse `partition=gpu,time=60` into long options of sbatch by name; a bare name is a switch.
 
+    A value with commas is written in double quotes, `nodelist="a1,b2"`; inside brackets, `nodelist=a[1,3]`, they need
+    none.
+
     Raises:
-        UserError: a name is no option, or is one that clearformer sets itself.
+        UserError: a name is no option, or is one that clearformer sets itself, or a value is refused.
     """
     options = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in filter(None, map(str.strip, PART.findall(text))):
         name, _, value = part.partition("=")
         name = name.strip().removeprefix("--").replace("_", "-")
         if not NAME.fullmatch(name) or name in OWN:
             why = "is set by clearformer" if name in OWN else "is not an sbatch option"
             raise UserError(
-                f"slurm: {shown(name)} {why}; write NAME=VALUE,..., such as partition=gpu,time=60"
+                f"slurm: {shown(name)} {why}; write NAME=VALUE,..., such as partition=gpu,time=60, and a value with "
+                'commas in double quotes, such as nodelist="a1,b2"'
             )
         if any(letter in value for letter in "\n\r\0"):
             raise UserError(f"slurm: {name}: the value must be one line; got {shown(value)}")
+        value = value.strip()
+        if len(value) > 1 and value[0] == value[-1] == '"':
+            value = value[1:-1]
+        if '"' in value:
+            raise UserError(f"slurm: {name}: a quote is missing or out of place; got {shown(value)}")
         options[name] = value
     return options
 
@@ -55,7 +66,8 @@ def script(selection: Selection, options: Mapping[str, str], jobs: int) -> str:
         "signal": f"B:TERM@{WARNING_SECONDS}",
     }
     lines = [
-        f"#SBATCH --{name}" + (f"={value}" if value else "") for name, value in (own | dict(options)).items()
+        f"#SBATCH --{name}" + (f"={value}" if value else "")
+        for name, value in (own | {name: quoted(value) for name, value in options.items()}).items()
     ]
     return "\n".join(
         [
@@ -68,6 +80,11 @@ def script(selection: Selection, options: Mapping[str, str], jobs: int) -> str:
             "",
         ]
     )
+
+
+def quoted(value: str) -> str:
+    """Quote a value for an #SBATCH line if it needs quotes."""
+    return value if PLAIN.fullmatch(value) else in_quotes(value)
 
 
 def in_quotes(value: str) -> str:

@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from clearformer.errors import CheckpointError, shortened, shown
+from clearformer.errors import CheckpointError, DiskError, shortened, shown
 from clearformer.files import discard, disk_errors, folder_made_whole, parse_json, remove_abandoned, sync
 
 logger = logging.getLogger(__name__)
@@ -150,20 +150,31 @@ def verify(folder: Path, *names: str) -> None:
 
     Raises:
         CheckpointError: a file is missing or differs from what was written; the message names it.
+        DiskError: a file may not be read, which says nothing of its contents.
     """
     try:
         manifest = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
         expected = {name: dict(manifest[name]) for name in names or (MODEL, OPTIMIZER, STATE)}
+    except PermissionError as error:
+        raise _unreadable(folder / MANIFEST, error) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder}: damaged: {MANIFEST} is missing or invalid ({error})") from None
     for name in expected:
         try:
             actual = describe(folder / name)
+        except PermissionError as error:
+            raise _unreadable(folder / name, error) from None
         except OSError as error:
             raise CheckpointError(f"{folder / name}: damaged: cannot be read ({error.strerror})") from None
         if actual != expected[name]:
             what = "size does" if actual["size"] != expected[name].get("size") else "contents do"
             raise CheckpointError(f"{folder / name}: damaged: its {what} not match the manifest")
+
+
+def _unreadable(path: Path, error: OSError) -> DiskError:
+    return DiskError(
+        f"{path}: cannot be read: {error.strerror}; make it readable (chmod), or ask its owner to"
+    )
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
@@ -229,6 +240,7 @@ def newest_whole(checkpoints: Path) -> Checkpoint | None:
 
     Raises:
         CheckpointError: there are checkpoints, and all of them are damaged.
+        DiskError: one may not be read.
     """
     damage = None
     for folder in list_checkpoints(checkpoints):
@@ -238,7 +250,7 @@ def newest_whole(checkpoints: Path) -> Checkpoint | None:
             logger.warning("%s; trying an earlier one", error)
             damage = damage or error
     if damage:
-        raise CheckpointError(f"{damage}; no checkpoint is intact: delete {checkpoints} to start over")
+        raise CheckpointError(f"{damage}; no checkpoint is intact")
     return None
 
 

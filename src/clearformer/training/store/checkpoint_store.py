@@ -76,8 +76,12 @@ class CheckpointStore:
 
         Raises:
             CheckpointError: all of them are damaged, or it is of another model.
+            DiskError: one may not be read.
         """
-        checkpoint = newest_whole(self.folder.checkpoints)
+        try:
+            checkpoint = newest_whole(self.folder.checkpoints)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}: move {self.folder.checkpoints} away to start over") from None
         if checkpoint is None:
             return None
         try:

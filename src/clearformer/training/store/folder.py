@@ -19,7 +19,7 @@ from jaxtyping import Shaped
 
 from clearformer.config import Spec, read_toml, resolve, to_toml
 from clearformer.device import processor_name
-from clearformer.errors import ConfigError, DataError, RunError
+from clearformer.errors import ConfigError, DataError, RunError, shortened
 from clearformer.files import UNFINISHED, disk_errors, make_folders, parse_json, sync, write_file
 from clearformer.text import Tokenizer, load_tokenizer
 from clearformer.training.config import RunConfig
@@ -124,7 +124,16 @@ class RunFolder:
         try:
             return resolve(RunConfig, settings)
         except ConfigError as error:
-            raise ConfigError(f"{self.config_file}: {error}") from None
+            raise ConfigError(f"{self.config_file}: {error}{self._other_version()}") from None
+
+    def _other_version(self) -> str:
+        """Say, for a message, that another version of clearformer wrote the run; empty if it did not."""
+        versions = self._recorded("versions")
+        theirs = versions.get("clearformer") if isinstance(versions, dict) else None
+        ours = version_of("clearformer")
+        if not isinstance(theirs, str) or theirs == ours:
+            return ""
+        return f" (clearformer {shortened(theirs)} wrote the run, and this is {ours or 'a checkout'}: use that version)"
 
     def trained_on(self) -> str | None:
         """Return the SHA-256 of the run's training data; None if env.json does not record it.

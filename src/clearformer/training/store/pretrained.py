@@ -40,7 +40,9 @@ def load_pretrained(model: nn.Module, run: Path, reporter: Reporter) -> None:
     Heads that only one of the models has are skipped, and so is a classifier with another number of classes.
 
     Raises:
-        RunError: the run has no whole checkpoint.
+        RunError: the run has no checkpoint.
+        CheckpointError: all of its checkpoints are damaged.
+        DiskError: one may not be read.
         ConfigError: the models differ in more than their heads.
     """
     checkpoint = newest_whole(RunFolder(run).checkpoints)

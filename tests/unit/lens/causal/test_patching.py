@@ -133,6 +133,10 @@ def test_what_cannot_be_patched_is_said(model: Any) -> None:
         lens.patch_every(model, TEXT, DONOR[:5])
     with pytest.raises(UserError, match=r"this model has no networks \(model.ffn.kind=none\)"):
         lens.patch_every(made(ffn=NoFeedForward()), TEXT, DONOR, "networks")
+    with pytest.raises(
+        UserError, match="a place is the name of a hook point, a Site, or a list of these; got 5"
+    ):
+        lens.patch_every(model, TEXT, DONOR, 5)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"no hook point 'blocks.0.hook_resid_pr'; did you mean"):
         lens.patch_every(model, TEXT, DONOR, "blocks.0.hook_resid_pr")
     with pytest.raises(UserError, match="where: give at least one site, or heads, networks or layers"):

@@ -262,6 +262,8 @@ def test_other_arguments_that_do_not_fit(runs: dict[str, Run]) -> None:
     run = runs["decoder"]
     with pytest.raises(UserError, match="a list of lines"):
         lens.with_edits(run, TEXT, "zero blocks.0.hook_mlp_out")
+    with pytest.raises(UserError, match=r"edits: a list of lines, such as .*; got 5"):
+        lens.with_edits(run, TEXT, 5)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="donor: 4 tokens"):
         lens.with_edits(run, TEXT, ["patch blocks.0.hook_mlp_out"], donor="bank")
     with pytest.raises(UserError, match="held_out"):

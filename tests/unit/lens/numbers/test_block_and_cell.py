@@ -410,6 +410,7 @@ def test_a_part_is_a_table_of_its_numbers_and_a_figure(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         ({"most_rows": 0}, "most_rows: at least 1"),
+        ({"most_rows": None}, "most_rows: a whole number; got None"),
         ({"most_columns": 0}, "most_columns: at least 1"),
         ({"name": "blocks.0.mlp.hook_past"}, "has no matrix 'blocks.0.mlp.hook_past'"),
         ({"row": 99}, "row 99: the matrix has 7"),

@@ -196,6 +196,11 @@ def test_settings_out_of_range_are_named(decoder: Run) -> None:
         lens.next_draw(decoder, TEXT, top_p=1.5)
     with pytest.raises(UserError, match="id 999 is outside"):
         lens.next_draw(decoder, TEXT, drawn=[999])
+    for drawn in (1.5, 1, "1", None):
+        with pytest.raises(UserError, match=r"drawn: a list of ids, such as \[1\]; got"):
+            lens.next_draw(decoder, TEXT, drawn=drawn)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"masked: a list of positions, such as \[1\]; got 5"):
+        lens.next_draw(decoder, TEXT, masked=5)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="position 99"):
         lens.next_draw(decoder, TEXT, position=99)
     with pytest.raises(UserError, match="num"):

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -204,6 +205,7 @@ def test_a_full_disk_is_one_line_at_whichever_write_it_comes(
 CRASH_AT_EVERY_PLACE = """
 import os, sys
 from pathlib import Path
+from typing import Any
 import torch
 from clearformer.training.store import checkpoint as module
 from clearformer.training.store.checkpoint import *
@@ -317,15 +319,33 @@ def test_where_there_is_none_there_is_none(tmp_path: Path) -> None:
     assert newest_whole(tmp_path / "nowhere") is None
 
 
-def test_when_all_are_damaged_the_newest_is_named_with_the_way_out(tmp_path: Path) -> None:
+def test_when_all_are_damaged_the_newest_is_named(tmp_path: Path) -> None:
     for step in (10, 20):
         truncate(save_checkpoint(tmp_path, checkpoint_of(step)) / OPTIMIZER)
 
     with pytest.raises(
-        CheckpointError, match=r"step-00000020.optimizer\.safetensors.*no checkpoint is intact: delete"
+        CheckpointError, match=r"step-00000020.optimizer\.safetensors.*no checkpoint is intact$"
     ) as e:
         newest_whole(tmp_path)
     assert e.value.exit_status == 1
+
+
+@pytest.mark.parametrize("name", [MANIFEST, MODEL])
+def test_one_that_may_not_be_read_is_not_taken_for_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for step in (10, 20):
+        save_checkpoint(tmp_path, checkpoint_of(step))
+    opened = Path.open
+
+    def refused(path: Path, *args: Any, **kwargs: Any) -> Any:  # root may read everything
+        if path.name == name and path.parent.name == "step-00000020":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(DiskError, match=rf"step-00000020.{name}: cannot be read: Permission denied; make"):
+        newest_whole(tmp_path)
 
 
 def steps_after_pruning(folder: Path, keep: int, progress: Progress) -> list[int]:

@@ -12,7 +12,13 @@ from clearformer.errors import CheckpointError, DiskError
 from clearformer.training.config import RunConfig
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.store import checkpoint_store
-from clearformer.training.store.checkpoint import Progress, list_checkpoints, load_checkpoint, step_of
+from clearformer.training.store.checkpoint import (
+    MODEL,
+    Progress,
+    list_checkpoints,
+    load_checkpoint,
+    step_of,
+)
 from clearformer.training.store.checkpoint_store import CheckpointStore
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.store.state import TrainState
@@ -112,6 +118,16 @@ def test_what_is_restored_is_what_was_saved(
         assert model is not None
         assert all(bool((parameter == 3.0).all()) for parameter in model.parameters())
     assert {path.name for path in folder.checkpoints.iterdir()} == {"step-00000005", "latest", "best"}
+
+
+def test_where_all_are_damaged_none_need_be_lost_to_start_over(folder: RunFolder, state: TrainState) -> None:
+    with CheckpointStore(folder, 1, Processes()) as store:
+        store.save(state, Progress(step=5))
+        store.wait()
+        (folder.checkpoints / "step-00000005" / MODEL).unlink()
+
+        with pytest.raises(CheckpointError, match=r"is intact: move .*/checkpoints away to start over$"):
+            store.restore(state)
 
 
 def test_only_the_wanted_checkpoints_stay(folder: RunFolder, state: TrainState) -> None:

@@ -83,6 +83,21 @@ def test_a_configuration_that_was_changed_by_hand_is_checked(folder: RunFolder) 
         folder.read_config()
 
 
+def test_a_configuration_of_another_version_names_the_version(folder: RunFolder) -> None:
+    folder.config_file.write_text("future = 1\n" + folder.config_file.read_text())
+    with pytest.raises(ConfigError) as own:
+        folder.read_config()
+    assert "wrote the run" not in str(own.value)
+
+    env = json.loads(folder.env_file.read_text())
+    env["versions"]["clearformer"] = "99.0"
+    folder.env_file.write_text(json.dumps(env))
+    with pytest.raises(
+        ConfigError, match=r"unknown key 'future'.* \(clearformer 99\.0 wrote the run, and this is"
+    ):
+        folder.read_config()
+
+
 @pytest.mark.parametrize(
     ("kept", "absent"), [(0, "seed and no model and no data"), (0.5, "data and no tokenizer and no train")]
 )
