@@ -73,11 +73,12 @@ def test_what_cannot_be_shown_is_refused() -> None:
         lens.meanings(run, "...")
     with pytest.raises(UserError, match="layer 3"):
         lens.meanings(run, TEXT, layer=3)
+    wrong: Any = 5
     with pytest.raises(UserError, match="text: expected text; got 5"):
-        lens.meanings(run, 5)
-    with pytest.raises(UserError, match=r"word: expected text; got \[1\]"):
-        lens.meanings(run, TEXT, word=[1])
+        lens.meanings(run, wrong)
+    with pytest.raises(UserError, match="word: expected text; got 5"):
+        lens.meanings(run, TEXT, word=wrong)
     with pytest.raises(UserError, match=r"contexts: a list of texts, such as \['the bank'\]; got 5"):
-        lens.meanings(run, TEXT, contexts=5)
-    with pytest.raises(UserError, match="contexts: each is a text; got 1"):
-        lens.meanings(run, TEXT, contexts=[1])
+        lens.meanings(run, TEXT, contexts=wrong)
+    with pytest.raises(UserError, match="contexts: each is a text; got 5"):
+        lens.meanings(run, TEXT, contexts=[wrong])

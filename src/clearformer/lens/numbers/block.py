@@ -220,11 +220,11 @@ def block(
 
 def check_sizes(most_rows: Any, most_columns: Any) -> None:
     """Raise UserError if no rows or columns would be shown."""
-    for name, most in (("most_rows", most_rows), ("most_columns", most_columns)):
-        if most is not None or name == "most_rows":
-            check_whole(name, most)
-            if most < 1:
-                raise UserError(f"{name}: at least 1; got {most}")
+    sizes = {"most_rows": most_rows} | ({} if most_columns is None else {"most_columns": most_columns})
+    for name, most in sizes.items():
+        check_whole(name, most)
+        if most < 1:
+            raise UserError(f"{name}: at least 1; got {most}")
 
 
 def centre_of(step: Step, at: int) -> int:
