@@ -43,7 +43,7 @@ UTILISATION = 0.25  # of large products' rate, by uncompiled steps of many shape
 REFERENCE_FLOPS = 2.5e12
 REFERENCE_PARAMETERS = 0.38e6
 REFERENCE_VOCABULARY = 4000
-REFERENCE_BATCH_TOKENS = 1024
+REFERENCE_BATCH_TOKENS = 512
 REFERENCE_LR = 0.01
 LEAST_LR, MOST_LR = 0.004, 0.015
 
@@ -115,7 +115,7 @@ def choose(budget: Budget) -> Recommendation:
             max_wall_seconds=budget.seconds,
             max_steps=most_steps,  # holds even if steps are faster than estimated
             lr=lr_for(growth),
-            optimizer=Muon(adam_lr=0.01),
+            optimizer=Muon(adam_lr=0.01, cautious=True),
             schedule=WarmupStableDecay(decay=0.7),
             warmup_steps=max(10, round(WARMUP_SHARE * n_steps)),
             label_smoothing=0.1,
