@@ -336,7 +336,8 @@ def test_a_folder_whose_name_is_no_run_s_gives_one_that_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make("decoder")
-    for folder, name in ((".my model (2)", "my-model-2"), ("\u6a21\u578b", "run"), ("-rf", "rf")):
+    names = {".my model (2)": "my-model-2", "\u6a21\u578b": "\u6a21\u578b", "\u2603": "run", "-rf": "rf"}
+    for folder, name in names.items():
         succeed("export", run, tmp_path / folder)
         capsys.readouterr()
         succeed("import", tmp_path / folder)
