@@ -83,14 +83,6 @@ def hide_tokens(
     return np.where(may_hide & (rng.random(tokens.shape) < fraction), mask_id, tokens)
 
 
-def plain_tokens(tokenizer: Tokenizer) -> np.ndarray:
-    """Return which tokens are not special, [V] bool."""
-    is_plain = np.ones(tokenizer.vocab_size, bool)
-    for name in tokenizer.specials:
-        is_plain[tokenizer.id_of(name)] = False
-    return is_plain
-
-
 def _first_of_word(maskable: np.ndarray, starts_word: np.ndarray) -> np.ndarray:
     """For each token, return the position in its row of its word's first token, [B T]."""
     behind_gap = np.ones_like(maskable)
@@ -115,7 +107,7 @@ class Masking:
     def __init__(self, tokenizer: Tokenizer, seed: int, fraction: float = FRACTION, whole_word: bool = False):
         assert tokenizer.mask_id is not None
         self._mask_id = tokenizer.mask_id
-        self._is_plain = plain_tokens(tokenizer)
+        self._is_plain = tokenizer.is_plain
         self._plain_ids = np.flatnonzero(self._is_plain)
         self._tokenizer = tokenizer
         self._seed, self._fraction, self._whole_word = seed, fraction, whole_word

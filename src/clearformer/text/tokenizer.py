@@ -289,6 +289,11 @@ class Tokenizer(ABC):
         return edges[0], edges[1]
 
     @cached_property
+    def is_plain(self) -> np.ndarray:
+        """Which tokens are not special, bool [V]."""
+        return np.array([token not in self._specials_by_id for token in range(self.vocab_size)])
+
+    @cached_property
     def marks(self) -> tuple[np.ndarray, np.ndarray]:
         """The ids that `wrap` puts before and after a document, int32: <bos> and <eos> if the tokeniser has them.
 

@@ -187,6 +187,7 @@ class RunConfig(Spec):
             )
         objective.check_model(self.model)
         objective.check_tokenizer(self.tokenizer)
+        objective.check_data(self.data.form)
         return self
 
     @model_validator(mode="after")

@@ -79,6 +79,10 @@ class ObjectiveSpec(Spec):
         """Raise ConfigError if the objective's settings do not fit the kind of tokeniser."""
         return
 
+    def check_data(self, form: str) -> None:
+        """Raise ConfigError if the objective's settings do not fit this one of its `data_kinds`."""
+        return
+
 
 class NextTokenObjective(ObjectiveSpec):
     """-log p(next token), over windows of a text (lecture 000, section 3.3)."""
@@ -139,18 +143,39 @@ class TranslationObjective(ObjectiveSpec):
             )
 
 
-class MaskedObjective(ObjectiveSpec):
+class EncoderObjective(ObjectiveSpec):
+    """An objective of encoders.
+
+    Attributes:
+        wordpiece_dropout: The probability of leaving out each longest match of WordPiece in training, drawn anew
+            whenever a text is read (Hiraoka 2022). Evaluations and predictions leave none out.
+    """
+
+    family: ClassVar[str] = "encoder"
+
+    wordpiece_dropout: float = Field(default=0.0, ge=0, lt=1)
+
+    def check_tokenizer(self, tokenizer: TokenizerConfig) -> None:
+        if self.wordpiece_dropout and tokenizer.kind != "wordpiece":
+            raise ConfigError(
+                f"train.objective.wordpiece_dropout leaves out WordPiece's longest matches, but tokenizer.kind="
+                f"{tokenizer.kind} has none: set tokenizer.kind=wordpiece or train.objective.wordpiece_dropout=0"
+            )
+
+
+class MaskedObjective(EncoderObjective):
     """-log p(token) of the chosen tokens: 80% hidden by [MASK], 10% replaced by others, 10% left (Devlin et al. 2019).
 
     With labelled texts, the labels are ignored.
 
     Attributes:
+        wordpiece_dropout: As in `EncoderObjective`; with labelled texts alone, as windows of a running text have no
+            room for more tokens.
         fraction: The fraction of the tokens that is chosen.
         whole_words: Whether all tokens of a word are chosen together.
     """
 
     kind: Literal["masked"] = "masked"
-    family: ClassVar[str] = "encoder"
     data_kinds: ClassVar[tuple[str, ...]] = ("text", "labelled")
     activity: ClassVar[str] = "fills in masked tokens"
     usage: ClassVar[str] = (
@@ -172,8 +197,15 @@ class MaskedObjective(ObjectiveSpec):
                 "model.pooling: masked training does no pooling; set it when training a classifier"
             )
 
+    def check_data(self, form: str) -> None:
+        if self.wordpiece_dropout and form != "labelled":
+            raise ConfigError(
+                "train.objective.wordpiece_dropout: windows of a running text have no room for more tokens; set "
+                "data.kind=labelled (one text a row), or remove it"
+            )
 
-class ClassificationObjective(ObjectiveSpec):
+
+class ClassificationObjective(EncoderObjective):
     """-log p(class of a text).
 
     Attributes:
@@ -182,7 +214,6 @@ class ClassificationObjective(ObjectiveSpec):
     """
 
     kind: Literal["classification"] = "classification"
-    family: ClassVar[str] = "encoder"
     data_kinds: ClassVar[tuple[str, ...]] = ("labelled",)
     activity: ClassVar[str] = "classifies"
     usage: ClassVar[str] = ": clearformer classify {run} FILE"

@@ -2,11 +2,12 @@
 
 As with a running text (see `data/text/batches.py`), the batch of a step is a pure function of (seed, step). An epoch is
 every text once. Texts of similar length share a batch, so that little of it is padding: the epoch's order is cut into
-pools of some batches, each pool is sorted by length and cut into batches, and these are shuffled.
+pools of some batches, each pool is sorted by length and cut into batches, and these are shuffled. If the rows are drawn
+anew at every step, this order goes by their lengths as prepared.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -14,15 +15,19 @@ import numpy as np
 
 from clearformer.data.labelled.preparing import LabelledSplit
 from clearformer.data.text.batches import generator_at
-from clearformer.errors import DataError
+from clearformer.errors import DataError, TokenizerError
+from clearformer.text import Tokenizer, WordPieceTokenizer
+from clearformer.text.match_dropout import MatchDropout
 
 logger = logging.getLogger(__name__)
 
-STREAM = 5
+STREAM, DRAWING_STREAM = 5, 9
 POOL_BATCHES = 50
 LENGTH_MULTIPLE = 8  # gives fewer shapes to compile for, and sizes that suit a GPU's matrix units
 
 TooLong = Literal["refuse", "truncate"]
+Draw = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+"""Draws other tokens for a row."""
 
 
 class LabelledBatch(NamedTuple):
@@ -34,6 +39,22 @@ class LabelledBatch(NamedTuple):
     """[B T] bool, True where a token is real"""
     labels: np.ndarray
     """[B] int64"""
+
+
+def draw_with_dropout(tokenizer: Tokenizer, probability: float) -> Draw | None:
+    """Return what leaves out longest matches of WordPiece (see `text/match_dropout.py`), or None for probability 0.
+
+    Raises:
+        TokenizerError: the tokeniser is of another kind.
+    """
+    if not probability:
+        return None
+    if not isinstance(tokenizer, WordPieceTokenizer):
+        raise TokenizerError(
+            f"train.objective.wordpiece_dropout needs the longest matches of WordPiece, and this tokenizer is "
+            f"{tokenizer.kind}: set tokenizer.kind=wordpiece, or train.objective.wordpiece_dropout=0"
+        )
+    return MatchDropout(tokenizer, probability).draw
 
 
 class LabelledBatches:
@@ -48,6 +69,7 @@ class LabelledBatches:
         seed: 0 or more, below 2^64.
         pad_id: the token that pads rows to the batch's longest.
         too_long: what to do with longer texts: refuse them, or truncate them to their first tokens and [SEP].
+        draw: draws a row's tokens anew at every step; a row that would be too long keeps those of the split.
 
     Raises:
         DataError: a text is too long and may not be truncated.
@@ -61,6 +83,7 @@ class LabelledBatches:
         seed: int,
         pad_id: int,
         too_long: TooLong = "refuse",
+        draw: Draw | None = None,
     ):
         self.split = split
         self.batch_size = batch_size
@@ -68,8 +91,11 @@ class LabelledBatches:
         self.lengths = fitted_lengths(split, max_length, too_long)
         self._pad_id = pad_id
         self._seed = seed
-        # An epoch's order is kept, because the next step usually needs it again; the cache only saves time.
+        self._draw = draw
+        # An epoch's order is kept, because the next step usually needs it again, and a batch, because each of its
+        # parts asks for the whole; the caches only save time.
         self._order = lru_cache(maxsize=2)(self._order_of)
+        self._batch = lru_cache(maxsize=2)(self._batch_of)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -87,9 +113,17 @@ class LabelledBatches:
 
     def batch(self, step: int) -> LabelledBatch:
         """Return the batch of a step."""
+        return self._batch(step)
+
+    def _batch_of(self, step: int) -> LabelledBatch:
         indices = self.indices(step)
-        length = padded_length(int(self.lengths[indices].max()), self.max_length)
-        return batch_of(self.split, indices, length, self._pad_id)
+        rows = [self.split.row(index) for index in indices.tolist()]
+        if self._draw is not None:
+            rng = generator_at(self._seed, DRAWING_STREAM, step)
+            drawn = [self._draw(row, rng) for row in rows]
+            rows = [row if len(new) > self.max_length else new for row, new in zip(rows, drawn, strict=True)]
+        length = padded_length(max(map(len, rows)), self.max_length)
+        return LabelledBatch(*padded(rows, length, self._pad_id), self.split.label_ids[indices])
 
     def _order_of(self, epoch: int) -> list[np.ndarray]:
         """Draw the texts of each batch of an epoch."""

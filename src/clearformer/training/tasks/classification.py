@@ -12,10 +12,16 @@ from torch import Tensor
 
 from clearformer.data import LabelledData
 from clearformer.data.holding_out import also_in
-from clearformer.data.labelled.batches import LabelledBatches, TooLong, batch_of, check_lengths
+from clearformer.data.labelled.batches import (
+    LabelledBatches,
+    TooLong,
+    batch_of,
+    check_lengths,
+    draw_with_dropout,
+)
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit, prepare_labelled
 from clearformer.data.locating.places import Example
-from clearformer.data.masking import hide_tokens, plain_tokens
+from clearformer.data.masking import hide_tokens
 from clearformer.data.text.batches import generator_at
 from clearformer.errors import DataError, MissingPackageError, RunError
 from clearformer.evaluation.classes.baseline import Baseline
@@ -65,7 +71,8 @@ class ClassificationTask(Task):
         assert self.tokenizer.pad_id is not None
         self.too_long: TooLong = config.data.too_long
         check_lengths(dataset.splits.values(), config.model.max_seq_len, self.too_long)
-        self._is_plain = plain_tokens(self.tokenizer)
+        objective = config.train.objective
+        assert isinstance(objective, ClassificationObjective)
         self.batches = LabelledBatches(
             dataset.splits["train"],
             config.train.batch_size,
@@ -73,6 +80,7 @@ class ClassificationTask(Task):
             config.seed,
             self.tokenizer.pad_id,
             self.too_long,
+            draw_with_dropout(self.tokenizer, objective.wordpiece_dropout),
         )
 
     @classmethod
@@ -109,7 +117,9 @@ class ClassificationTask(Task):
             return tokens
         assert self.tokenizer.mask_id is not None
         rng = generator_at(self.config.seed, HIDING_STREAM, step)
-        return hide_tokens(tokens, self._is_plain[tokens], self.tokenizer.mask_id, objective.hidden, rng)
+        return hide_tokens(
+            tokens, self.tokenizer.is_plain[tokens], self.tokenizer.mask_id, objective.hidden, rng
+        )
 
     def example_ids(self, step: int) -> Int64[np.ndarray, " B"]:
         return self.batches.indices(step)
@@ -123,7 +133,7 @@ class ClassificationTask(Task):
         ]
 
     def n_tokens(self, step: int) -> int:
-        return int(self.batches.lengths[self.batches.indices(step)].sum())
+        return int(self.batches.batch(step).padding.sum())
 
     @property
     def rows_per_step(self) -> float:

@@ -11,7 +11,12 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from clearformer.data import Dataset, LabelledData, TextData, prepare
-from clearformer.data.labelled.batches import LabelledBatches, check_lengths, in_length_order
+from clearformer.data.labelled.batches import (
+    LabelledBatches,
+    check_lengths,
+    draw_with_dropout,
+    in_length_order,
+)
 from clearformer.data.labelled.preparing import LabelledDataset, prepare_labelled
 from clearformer.data.locating.places import Example
 from clearformer.data.locating.windows import find_windows
@@ -124,7 +129,11 @@ class MaskedTask(Task):
             assert self.tokenizer.pad_id is not None
             texts, too_long = self.dataset.splits["train"], config.data.too_long
             check_lengths(self.dataset.splits.values(), length, too_long)
-            return LabelledBatches(texts, batch_size, length, config.seed, self.tokenizer.pad_id, too_long)
+            objective = config.train.objective
+            assert isinstance(objective, MaskedObjective)
+            draw = draw_with_dropout(self.tokenizer, objective.wordpiece_dropout)
+            pad_id = self.tokenizer.pad_id
+            return LabelledBatches(texts, batch_size, length, config.seed, pad_id, too_long, draw)
         assert isinstance(config.data, TextData)
         text = self.dataset.splits["train"]
         return TextWindows(text, config.data.order, batch_size, length, config.seed, self.tokenizer)
