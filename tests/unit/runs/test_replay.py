@@ -169,6 +169,26 @@ def test_every_step_with_merges_left_out_is_had_again(
     assert_all_come_out_the_same("a", dict(seen), (0, 3, 9, 17, 21))
 
 
+def test_every_step_with_words_cut_anew_is_had_again(
+    train: Callable[..., RunFolder], seen: Seen, home: Path
+) -> None:
+    (home / "labelled.tsv").write_text(
+        "text\tlabel\n" + "".join(f"the {n} dogs\t{'even' if n % 2 == 0 else 'odd'}\n" for n in range(90))
+    )
+    train(
+        "a",
+        "data.kind=labelled",
+        f"data.path={home / 'labelled.tsv'}",
+        "model.family=encoder",
+        "model.max_seq_len=30",
+        "tokenizer=wordpiece",
+        "tokenizer.vocab_size=60",
+        "train.objective=classification",
+        "train.objective.wordpiece_dropout=0.3",
+    )
+    assert_all_come_out_the_same("a", dict(seen), (0, 3, 9, 17, 21))
+
+
 def files(name: str) -> dict[str, bytes]:
     folder = cf.load(name).folder.path
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

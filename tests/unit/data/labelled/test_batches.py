@@ -91,6 +91,40 @@ def test_texts_of_like_length_come_together() -> None:
     assert abs(np.corrcoef(longest, np.arange(50))[0, 1]) < 0.5  # and short and long ones alternate
 
 
+def twice_or_thrice(row: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Every token between [CLS] and [SEP] again, twice or three times."""
+    return np.concatenate((row[:1], np.repeat(row[1:-1], rng.integers(2, 4)), row[-1:]))
+
+
+def test_rows_drawn_anew_hang_on_seed_and_step_alone_and_stand_in_the_same_order() -> None:
+    def drawing(seed: int) -> LabelledBatches:
+        return LabelledBatches(split_of([4, 5, 6] * 9), 4, 61, seed, PAD, draw=twice_or_thrice)
+
+    plain, batches = LabelledBatches(split_of([4, 5, 6] * 9), 4, 61, 7, PAD), drawing(7)
+    lengths = set()
+    for step in reversed(range(30)):
+        tokens, padding, labels = batches.batch(step)
+        assert batches.indices(step).tolist() == plain.indices(step).tolist()
+        assert labels.tolist() == plain.batch(step).labels.tolist()
+        assert tokens.shape[1] % 8 == 0
+        for row, real, whole in zip(tokens, padding, plain.batch(step).tokens, strict=True):
+            assert set(row[real]) == set(whole) - {PAD}
+            lengths.add(int(real.sum()))
+    assert lengths == {2 + n * times for n in (2, 3, 4) for times in (2, 3)}
+    assert any(
+        (drawing(7).batch(3).tokens.shape != drawing(seed).batch(3).tokens.shape) for seed in (8, 9, 10)
+    )
+    assert np.array_equal(drawing(7).batch(3).tokens, batches.batch(3).tokens)
+
+
+def test_a_row_that_would_be_too_long_is_not_drawn_anew() -> None:
+    batches = LabelledBatches(split_of([4, 9]), 2, 10, 0, PAD, draw=twice_or_thrice)
+
+    lengths = [sorted(batches.batch(step).padding.sum(1).tolist()) for step in range(9)]
+
+    assert all(longer == 9 and shorter in (6, 8) for shorter, longer in lengths)
+
+
 def test_a_text_that_is_too_long_is_named() -> None:
     split = split_of([5, 12, 7, 15])
     with pytest.raises(DataError) as caught:

@@ -15,6 +15,7 @@ from clearformer.training.store.folder import RunFolder
 from clearformer.training.tasks import classification
 
 Trained = Callable[..., TrainResult]
+PIECES = ("tokenizer=wordpiece", "tokenizer.vocab_size=120", "model.max_seq_len=40")
 
 
 def test_the_loss_is_the_mean_over_the_texts(begun: Callable[..., Training]) -> None:
@@ -145,10 +146,51 @@ def test_hidden_tokens_are_others_at_every_step_and_never_the_marks(begun: Calla
     assert n_hidden / n_words == pytest.approx(0.4, abs=4 * (0.24 / n_words) ** 0.5)
 
 
-def test_nothing_is_hidden_where_texts_are_measured(begun: Callable[..., Training]) -> None:
-    settings = ("classification", "model.dropout=0.3")
+@pytest.mark.parametrize("setting", ["hidden", "wordpiece_dropout"])
+def test_texts_are_whole_where_they_are_measured(begun: Callable[..., Training], setting: str) -> None:
+    settings = ("classification", *PIECES, "model.dropout=0.3")
     losses = [
         training.task.evaluate(training.model, torch.float32).loss  # type: ignore[union-attr]
-        for training in (begun("a", *settings), begun("b", *settings, "train.objective.hidden=0.9"))
+        for training in (begun("a", *settings), begun("b", *settings, f"train.objective.{setting}=0.9"))
     ]
     assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("task", ["classification", "masked-labelled"])
+def test_words_are_cut_anew_at_every_step(begun: Callable[..., Training], task: str) -> None:
+    plain = begun("a", task, *PIECES).task
+    cut = begun("b", task, *PIECES, "train.objective.wordpiece_dropout=0.5").task
+    assert [cut.example_ids(step).tolist() for step in range(20)] == [
+        plain.example_ids(step).tolist() for step in range(20)
+    ]
+    n_plain, n_cut = (sum(task.n_tokens(step) for step in range(20)) for task in (plain, cut))
+    assert n_cut > 1.1 * n_plain
+    for step in range(20):
+        tokens, padding, *_ = cut.batch(step, 0, 1)
+        assert int(padding.sum()) == cut.n_tokens(step)
+        assert torch.equal(cut.batch(step, 0, 1)[0], tokens)
+        assert torch.equal(cut.batch(step, 1, 2)[0], tokens[1::2])
+
+
+def test_the_text_of_words_cut_anew_is_the_same(begun: Callable[..., Training]) -> None:
+    plain = begun("a", "classification", *PIECES).task
+    cut = begun("b", "classification", *PIECES, "train.objective.wordpiece_dropout=0.5").task
+    n_other = 0
+    for step in range(20):
+        for ours, theirs in zip(cut.batch(step, 0, 1)[0], plain.batch(step, 0, 1)[0], strict=True):
+            assert cut.tokenizer.decode(ours.tolist()) == cut.tokenizer.decode(theirs.tolist())
+            n_other += ours.tolist() != theirs.tolist()
+    assert n_other > 20
+
+
+@pytest.mark.parametrize("task", ["classification", "masked-labelled"])
+def test_only_wordpiece_has_longest_matches_to_leave_out(begun: Callable[..., Training], task: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"wordpiece_dropout leaves out .* tokenizer\.kind=char has none: set"
+    ):
+        begun("a", task, "tokenizer=char", "train.objective.wordpiece_dropout=0.1")
+
+
+def test_windows_of_a_running_text_have_no_room_for_more_tokens(begun: Callable[..., Training]) -> None:
+    with pytest.raises(ConfigError, match=r"wordpiece_dropout: windows .* set data\.kind=labelled"):
+        begun("a", "masked", *PIECES, "train.objective.wordpiece_dropout=0.1")
