@@ -61,6 +61,7 @@ $(VENV):
 	touch $@
 
 # The lock files name every package, so there is nothing to resolve, and the two need not wait for each other.
+# That they do is checked when all is installed.
 $(LOCKED): requirements.lock | $(VENV)
 	$(PIP) --no-deps --require-hashes -r requirements.lock
 	touch $@
@@ -75,6 +76,7 @@ $(STAMP): $(LOCKED) requirements-torch.lock pyproject.toml
 	touch $@
 
 $(DEV_STAMP): $(STAMP) $(FOR_TESTS)
+	$(BIN)/python -m pip check --disable-pip-version-check
 	touch $@
 
 # All of it, for a Python that is told to keep no bytecode. The tests compile what they import, less than half.
