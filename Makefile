@@ -2,14 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-# One file for each step that is done; `make -j2` takes two steps at a time.
-VENV := .venv/.made
-LOCKED := .venv/.locked
 STAMP := .venv/.installed
-COMPILED := .venv/.compiled
 TSC := .venv/node/node_modules/.bin/tsc
-FOR_TESTS := .venv/.for-tests
 DEV_STAMP := .venv/.installed-dev
+COMPILED := .venv/.compiled
 
 SECONDS ?= 60
 SEED ?= 1
@@ -19,7 +15,7 @@ SEED ?= 1
 demo: $(COMPILED)  ## Train a small model of English, measure it, sample from it.
 	$(BIN)/clearformer train
 
-install: $(DEV_STAMP)  ## All that the other targets need; they do it themselves, too.
+install: $(DEV_STAMP)  ## All that the other targets need; each of them does it by itself, too.
 
 test: $(DEV_STAMP)  ## All tests, two at a time.
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -q
@@ -56,34 +52,24 @@ lock: $(DEV_STAMP)  ## Write the versions that are installed now, and their hash
 clean:  ## Remove everything that these targets made.
 	rm -rf .venv .pytest_cache .ruff_cache
 
-$(VENV):
+$(STAMP): requirements.lock requirements-torch.lock pyproject.toml
 	$(PYTHON) -m venv .venv
-	touch $@
-
-# The lock files name every package, so there is nothing to resolve, and the two need not wait for each other.
-# That they do is checked when all is installed.
-$(LOCKED): requirements.lock | $(VENV)
-	$(PIP) --no-deps --require-hashes -r requirements.lock
-	touch $@
-
-$(FOR_TESTS): requirements-dev.lock | $(VENV)
-	$(PIP) --no-deps --require-hashes -r requirements-dev.lock
-	touch $@
-
-$(STAMP): $(LOCKED) requirements-torch.lock pyproject.toml
+	$(PIP) --require-hashes -r requirements.lock
 	$(PIP) -r requirements-torch.lock
 	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
 
-$(DEV_STAMP): $(STAMP) $(FOR_TESTS)
+$(TSC): | $(STAMP)
+	npm install --silent --no-audit --no-fund --prefix .venv/node typescript@5.9.3
+
+# The lock file names every package, so there is nothing to resolve; that it does is checked when all are installed.
+$(DEV_STAMP): $(STAMP) requirements-dev.lock
+	$(PIP) --no-deps --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip check --disable-pip-version-check
 	touch $@
 
-# All of it, for a Python that is told to keep no bytecode. The tests compile what they import, less than half.
+# For a Python that is told to keep no bytecode. The tests compile what they import, less than half of it.
 # pip would compile on one core. A file of a package that is for a later Python does not compile, and is not needed.
 $(COMPILED): $(STAMP)
 	@$(BIN)/python -m compileall -q -j 0 .venv/lib >/dev/null || true
 	touch $@
-
-$(TSC): | $(STAMP)
-	npm install --silent --no-audit --no-fund --prefix .venv/node typescript@5.9.3

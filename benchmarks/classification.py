@@ -55,9 +55,10 @@ PLAIN = ["train.compile=false", "train.max_seconds=none"]
 CLASSIFIER = "model.pooling=mean train.label_smoothing=0.1 train.ema=0.99 data.too_long=truncate"
 OF_ENGLISH = "tokenizer.lowercase=true tokenizer.vocab_size=12000 model.max_seq_len=96"
 OF_REVIEWS = "tokenizer.lowercase=true tokenizer.vocab_size=14000"
+CUT = "train.objective.wordpiece_dropout"
 PRETRAINING = {
     "sst2-masked": f"{OF_REVIEWS} train.batch_size=64 train.max_steps=4000",
-    "english-masked": f"{OF_ENGLISH} data.too_long=truncate train.batch_size=128 train.max_steps=4000",
+    "english-masked": f"{OF_ENGLISH} data.too_long=truncate train.batch_size=128 train.max_steps=4000 {CUT}=0.2",
 }
 
 
@@ -86,6 +87,7 @@ TASKS = {
                 "train.lr=0.004 train.max_steps=1000 model.dropout=0.3",
                 "train.lr=0.004 train.max_steps=1000 model.dropout=0.3 train.objective.hidden=0.2",
                 "train.lr=0.004 train.max_steps=1000 model.dropout=0.5",
+                f"train.lr=0.004 train.max_steps=1000 model.dropout=0.5 {CUT}=0.3",
             ],
             "pretrained": [
                 "train.lr=0.004 train.max_steps=1000 model.dropout=0.3",
@@ -105,13 +107,13 @@ TASKS = {
             "scratch": [
                 "train.lr=0.004 train.max_steps=800 model.dropout=0.3",
                 "train.lr=0.004 train.max_steps=800 model.dropout=0.3 train.objective.hidden=0.2",
+                f"train.lr=0.004 train.max_steps=800 model.dropout=0.3 {CUT}=0.3",
+                f"train.lr=0.004 train.max_steps=800 model.dropout=0.3 {CUT}=0.5",
+                f"train.lr=0.004 train.max_steps=1500 model.dropout=0.3 {CUT}=0.3",
             ],
             "pretrained": [
-                "train.lr=0.004 train.max_steps=800 model.dropout=0.3",
-                "train.lr=0.004 train.max_steps=800 model.dropout=0.3 train.objective.hidden=0.2",
-                "train.lr=0.004 train.max_steps=500 model.dropout=0.3",
-                "train.lr=0.008 train.max_steps=1000 model.dropout=0.3",
                 "train.lr=0.004 train.max_steps=1500 model.dropout=0.2",
+                f"train.lr=0.004 train.max_steps=1500 model.dropout=0.2 {CUT}=0.3",
             ],
         },
     ),
