@@ -318,6 +318,16 @@ class Training:
         if self.progress.step == 0:
             before = self.processes.broadcast(self.clock.seconds())
             self.progress = replace(self.progress, wall_seconds=before, wall_before=before)
+            self.report_late_start(self.settings.max_wall_seconds)
+
+    def report_late_start(self, most: float) -> None:
+        """Report it if no time is left before the first step, which is taken all the same."""
+        before, after = self.progress.wall_before, self.wall_clock()["wall_after"]
+        if before + after >= most:
+            self.log.reporter.say(
+                f"train.max_wall_seconds={most:g} is over after one step: the start took {before:.1f} s, and the end "
+                f"takes about {after:.1f} s; give more time"
+            )
 
     def finished(self) -> bool:
         return is_finished(self.settings, self.progress)
