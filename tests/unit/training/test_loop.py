@@ -1,6 +1,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import threading
 import time
@@ -832,6 +833,23 @@ def test_a_finished_run_can_be_made_longer(trained: Trained, resumed: Resumed, r
 
     assert outcome.progress.step == 20
     assert_same_run(run_folder("a"), run_folder("whole"))
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_stands_where_checkpoints_belong_is_found_before_the_first_step(
+    trained: Trained, resumed: Resumed, run_folder: Folders, is_link: bool
+) -> None:
+    trained("a")
+    place = run_folder("a").checkpoints
+    shutil.rmtree(place)
+    if is_link:
+        place.symlink_to("nowhere")
+    else:
+        place.write_text("mine")
+    steps = At(1, lambda: pytest.fail("a step was taken"))
+    with pytest.raises(DiskError, match=r"/checkpoints: not a folder, .*; move it away$"):
+        resumed("a", reporter=steps)
+    assert is_link or place.read_text() == "mine"
 
 
 def test_another_text_is_refused(trained: Trained, resumed: Resumed, text_file: Path) -> None:
