@@ -181,28 +181,24 @@ class Transformer(HookedModule, ABC):
         return Mask.of(tokens, causal, whole, n_before)
 
     def token_vectors(self, tokens: Tokens, token_types: Tokens | None = None) -> Vectors:
-        """Return the tokens' embeddings, plus those of their token types where the model has any."""
-        x = looked_up(self.embed, tokens, "token id")
-        if self.config.scale_embeddings:
-            x = x * self.config.d_model**0.5
-        if self.token_types is not None:
-            types = torch.zeros_like(tokens) if token_types is None else token_types
-            x = x + looked_up(self.token_types, types, "token type")
+        """Return the tokens' embeddings, plus those of their token types where the model has any.
+
+        Raises:
+            UserError: an id has no vector. On a GPU it ends in an error of CUDA instead: to look first, each step would
+                have to wait for the device.
+        """
+        try:
+            x = self.embed(tokens)
+            if self.config.scale_embeddings:
+                x = x * self.config.d_model**0.5
+            if self.token_types is not None:
+                x = x + self.token_types(torch.zeros_like(tokens) if token_types is None else token_types)
+        except IndexError:
+            check_ids(tokens, self.embed.num_embeddings, "token id")
+            if token_types is not None:
+                check_ids(token_types, self.config.n_token_types, "token type")
+            raise
         return x
-
-
-def looked_up(table: nn.Embedding, ids: Tokens, what: str) -> Vectors:
-    """Return the vectors of ids; `what` says for a message what they stand for.
-
-    Raises:
-        UserError: an id has no vector. On a GPU it ends in an error of CUDA instead: to look first, each step would
-            have to wait for the device.
-    """
-    try:
-        return table(ids)
-    except IndexError:
-        check_ids(ids, table.num_embeddings, what)
-        raise
 
 
 class Decoder(Transformer):
