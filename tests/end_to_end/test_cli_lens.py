@@ -22,9 +22,10 @@ def test_every_view_of_a_text_is_printed(says: Says) -> None:
         "transplant": ("--other", "text", "--layer", "0", "--head", "1"),
     }
     for view in VIEWS:
-        if view != "alignment":
+        if view not in ("alignment", "classes"):
             text = [TEXT] if VIEWS[view].reads_text else []
             assert says("lens", "text", *text, "--view", view, *needed.get(view, ())).strip()
+    assert "cat" in says("lens", "pets", "a kitten", "--view", "classes", "--target", "cat")
     assert "reads most" in says("lens", "pairs", "le 3 mai", "--view", "alignment", "--output", "May 3")
 
 

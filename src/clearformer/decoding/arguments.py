@@ -1,4 +1,4 @@
-"""Checks of arguments: runs, whole numbers and types of matrix products."""
+"""Checks of arguments: runs, whole numbers, functions, lists and types of matrix products."""
 
 import operator
 from collections.abc import Collection
@@ -27,6 +27,25 @@ def check_whole(name: str, value: Any) -> None:
         raise UserError(f"{name}: a whole number; got {shown(value)}") from None
     if isinstance(value, bool):
         raise UserError(f"{name}: a whole number; got {value}")
+
+
+def check_seed(seed: Any) -> None:
+    """Raise UserError unless the seed is a whole number that torch's generators take."""
+    check_whole("seed", seed)
+    if not -(2**63) <= seed < 2**64:
+        raise UserError(f"seed: a whole number of at most 64 bits; got {shown(seed)}")
+
+
+def check_function(name: str, value: Any) -> None:
+    """Raise UserError unless the argument's value can be called."""
+    if not callable(value):
+        raise UserError(f"{name}: a function; got {shown(value)}")
+
+
+def check_kind(name: str, value: Any, kind: type) -> None:
+    """Raise UserError unless the argument's value is of a class."""
+    if not isinstance(value, kind):
+        raise UserError(f"{name}: must be of type {kind.__name__}; got {shown(value)}")
 
 
 def check_list(name: str, value: Any, of: str, such_as: object = 1) -> None:

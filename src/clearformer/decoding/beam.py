@@ -23,11 +23,11 @@ from pydantic import Field
 from torch import Tensor
 
 from clearformer.config import Spec, resolve
-from clearformer.decoding.arguments import check_whole
+from clearformer.decoding.arguments import check_kind, check_whole
 from clearformer.decoding.decode_state import DecodeState, GenerativeModel, Prefill, device_of
 from clearformer.decoding.inference import evaluating
 from clearformer.decoding.loop import NOT_FINITE, check_prompts
-from clearformer.errors import NonFiniteError, UserError
+from clearformer.errors import NonFiniteError, UserError, count
 
 # --- settings ---------------------------------------------------------------------------------------------
 
@@ -176,6 +176,7 @@ def beam_search(
             encoder-decoder is given no sources.
         NonFiniteError: the model's scores are not finite.
     """
+    check_kind("search", search, BeamSearch)
     limits = _limits(max_new_tokens, len(prompts))
     check_prompts(prompts, min(limits, default=1))
     check_whole("n_best", n_best)
@@ -198,6 +199,11 @@ def beam_search(
 def _limits(max_new_tokens: Any, n_prompts: int) -> list[int]:
     """Return the most new tokens of each prompt."""
     if isinstance(max_new_tokens, list | tuple):
+        if len(max_new_tokens) != n_prompts:
+            raise UserError(
+                f"max_new_tokens: one number, or one for each of {count(n_prompts, 'prompt')}; "
+                f"got {len(max_new_tokens)}"
+            )
         return [*max_new_tokens]
     check_whole("max_new_tokens", max_new_tokens)
     return [max_new_tokens] * n_prompts

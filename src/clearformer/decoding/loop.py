@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clearformer.decoding.arguments import check_whole
+from clearformer.decoding.arguments import check_kind, check_whole
 from clearformer.decoding.decode_state import (
     DecodeState,
     GenerativeModel,
@@ -112,6 +112,7 @@ def generate_tokens(
     """
     check_prompts(prompts, max_new_tokens)
     check_lookup(model, lookup, use_cache, compiled)
+    check_kind("sampling", sampling, Sampling)
     texts = [
         _Text(row, [int(token) for token in prompt], max_new_tokens, streams[row], lookup)
         for row, prompt in enumerate(prompts)

@@ -6,6 +6,7 @@ cache["blocks.0.attn.hook_pattern"]      the same
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -22,7 +23,7 @@ from clearformer.model.block import Block, EncoderOutput
 from clearformer.model.masks import Mask
 from clearformer.text import Tokenizer
 
-PARTS = ("attn", "cross_attn", "encoder")
+SubLayer = Literal["attn", "cross_attn", "encoder"]
 """The attention of a block: its self-attention, an encoder-decoder's cross-attention, or its encoder's attention."""
 SQUARE = ("hook_attn_scores", "hook_pattern")
 """Endings of the hook points that exist only when attention is computed by its formula."""
@@ -216,12 +217,13 @@ def prefix_of(model: Transformer, part: str) -> str:
     return "encoder_" if part == "encoder" else "decoder_"
 
 
-def check_part(model: Transformer, part: str) -> None:
-    """Raise UserError if the model has no such part."""
-    if part not in PARTS:
-        raise UserError(f"part: {', '.join(PARTS[:-1])} or {PARTS[-1]}; got {shown(part)}")
+def check_part(model: Transformer, part: str, name: str = "part") -> None:
+    """Raise UserError, which calls the argument `name`, if the model has no such part."""
+    *others, last = get_args(SubLayer)
+    if part not in (*others, last):
+        raise UserError(f"{name}: {', '.join(others)} or {last}; got {shown(part)}")
     if part != "attn" and not isinstance(model, EncoderDecoder):
-        raise UserError(f"part={part}: only an encoder-decoder has it; omit it")
+        raise UserError(f"{name}={part}: only an encoder-decoder has it; omit it")
 
 
 def points_before(model: Transformer, prefix: str, layer: int) -> list[str]:

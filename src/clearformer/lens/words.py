@@ -111,6 +111,9 @@ def word_similarity(run: Run, word: str, contexts: Sequence[str]) -> WordSimilar
         raise UserError(f"word: a string; got {shown(word)}")
     if isinstance(contexts, str) or not isinstance(contexts, Sequence) or len(contexts) < 2:
         raise UserError("contexts: give a list of two or more texts that contain the word")
+    for context in contexts:
+        if not isinstance(context, str):
+            raise UserError(f"contexts: each is a string; got {shown(context)}")
     vectors = torch.stack([found.word(word) for found in embed(run, list(contexts))], dim=1)  # [L N D]
     directions = F.normalize(vectors.double(), dim=-1)
     return WordSimilarity(word, list(contexts), (directions @ directions.mT).clamp(-1, 1).float())

@@ -26,6 +26,16 @@ def check_tokens(tokens: Any, name: str = "tokens") -> None:
         )
 
 
+def check_ids(ids: Tensor, n_known: int, what: str) -> None:
+    """Raise UserError where an id is none of the `n_known` that the model has; `what` says what the ids stand for.
+
+    It waits for the device, so a model calls it only after a look-up has failed.
+    """
+    outside = ids[(ids < 0) | (ids >= n_known)]
+    if outside.numel():
+        raise UserError(f"{what} {outside[0].item()} is out of range: the model knows 0 to {n_known - 1}")
+
+
 def check_padding(padding: Any, tokens: Tensor, name: str = "padding") -> None:
     """Raise UserError unless the argument of that name is None or a tensor of bools, one for each token."""
     if padding is None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from clearformer.errors import ConfigError, UserError
 from clearformer.hooks import HookedModule, HookPoint
 from clearformer.model import fast
-from clearformer.model.arguments import check_length, check_padding, check_tokens
+from clearformer.model.arguments import check_ids, check_length, check_padding, check_tokens
 from clearformer.model.block import Block, EncoderOutput
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
@@ -77,8 +77,8 @@ class Transformer(HookedModule, ABC):
         cache: The result of `new_cache`; `tokens` then continue the sequences that it holds.
         last_only: Whether to return the vectors of the last position alone, [B 1 D].
 
-    They raise UserError for sequences longer than `max_seq_len`, for anything but a tensor [B T] of token ids, and for
-    a padding that is no such tensor of bools.
+    They raise UserError for sequences longer than `max_seq_len`, for anything but a tensor [B T] of token ids, for ids
+    outside the vocabulary (not on a GPU), and for a padding that is no such tensor of bools.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -165,13 +165,13 @@ class Transformer(HookedModule, ABC):
         token_types: Tokens | None = None,
     ) -> LastVectors:
         """Return the vectors of `tokens` after one of the stacks, which may also read an encoder's `memory`."""
+        check_tokens(tokens)
+        x = self.token_vectors(tokens, token_types)  # before the mask, which extends the cache
         mask = self.mask(tokens, padding, causal, cache)
-        x = self.token_vectors(tokens, token_types)
         return self.stack(prefix).run(x, mask, self.p_dropout, cache, memory, last_only)
 
     def mask(self, tokens: Tokens, padding: Padding, causal: bool, cache: Cache | None = None) -> Mask:
-        """Return the mask, and extend the cache by `tokens`; raises UserError where they are invalid or too many."""
-        check_tokens(tokens)
+        """Return the mask, and extend the cache by `tokens`; raises UserError where they are too many."""
         check_padding(padding, tokens)
         n_new, n_before = tokens.shape[1], cache.length if cache else 0
         whole = cache.joined_padding(n_new, padding) if cache else padding
@@ -181,12 +181,23 @@ class Transformer(HookedModule, ABC):
         return Mask.of(tokens, causal, whole, n_before)
 
     def token_vectors(self, tokens: Tokens, token_types: Tokens | None = None) -> Vectors:
-        """Return the tokens' embeddings, plus those of their token types where the model has any."""
-        x = self.embed(tokens)
-        if self.config.scale_embeddings:
-            x = x * self.config.d_model**0.5
-        if self.token_types is not None:
-            x = x + self.token_types(torch.zeros_like(tokens) if token_types is None else token_types)
+        """Return the tokens' embeddings, plus those of their token types where the model has any.
+
+        Raises:
+            UserError: an id has no vector. On a GPU it ends in an error of CUDA instead: to look first, each step would
+                have to wait for the device.
+        """
+        try:
+            x = self.embed(tokens)
+            if self.config.scale_embeddings:
+                x = x * self.config.d_model**0.5
+            if self.token_types is not None:
+                x = x + self.token_types(torch.zeros_like(tokens) if token_types is None else token_types)
+        except IndexError:
+            check_ids(tokens, self.embed.num_embeddings, "token id")
+            if token_types is not None:
+                check_ids(token_types, self.config.n_token_types, "token type")
+            raise
         return x
 
 

@@ -503,8 +503,8 @@ def find_view(name: str, run: Run) -> View:
     Raises:
         UserError: there is none.
     """
-    if name not in VIEWS:
-        raise UserError(f"there is no view {shown(name)}{did_you_mean(name, VIEWS)}")
+    if not isinstance(name, str) or name not in VIEWS:
+        raise UserError(f"there is no view {shown(name)}{did_you_mean(str(name), VIEWS)}")
     if not VIEWS[name].fits(run):
         raise UserError(f"{VIEWS[name].title}: this run has no such view")
     return VIEWS[name]

@@ -63,16 +63,6 @@ def decode(content: bytes) -> Any:
     return _with_arrays(head["value"], arrays)
 
 
-def decode_parts(content: bytes) -> list[Any]:
-    """Decode the values of an answer in parts; the last one is complete."""
-    parts = []
-    while content:
-        (length,) = struct.unpack_from("<I", content)
-        parts.append(decode(content[4 : 4 + length]))
-        content = content[4 + length :]
-    return parts
-
-
 def _array(content: bytes, start: int, described: Mapping[str, Any]) -> np.ndarray:
     count = int(np.prod(described["shape"]))
     flat = np.frombuffer(content, described["dtype"], count, start + described["offset"])

@@ -11,7 +11,7 @@ from clearformer.data import Data, LabelledData, Prepared, prepare_data
 from clearformer.data.kinds import KINDS
 from clearformer.data.labelled.reading import names_its_fields
 from clearformer.decoding.loop import NOT_FINITE
-from clearformer.errors import ConfigError, NonFiniteError, RunError, UserError
+from clearformer.errors import ConfigError, NonFiniteError, RunError, UserError, shown
 from clearformer.files import user_path
 from clearformer.runs.folders import RunLike, read_own_data
 from clearformer.training.config import RunConfig
@@ -68,6 +68,8 @@ def check_choice(choice: DataChoice, spelled: Spelled = str) -> None:
         spelled: Returns an option's name as the user types it.
     """
     data = spelled("data")
+    if choice.split is not None and not isinstance(choice.split, str):
+        raise UserError(f"{spelled('split')}: the name of a split; got {shown(choice.split)}")
     if choice.files and choice.split is not None:
         raise UserError(f"{spelled('split')}: other data are read whole; remove {spelled('split')} or {data}")
     if choice.files and choice.allow_changed:

@@ -37,7 +37,7 @@ def train_run(start: RunStart, reporter: Reporter, summary: str = "") -> TrainRe
 
     Args:
         start: The run; afterwards its `folder` is the one that was trained in.
-        reporter: Receives the run's folder, and all that `training.loop.train` reports.
+        reporter: Receives the run's folder, once its data are prepared, and all that `training.loop.train` reports.
         summary: Reported with the folder.
 
     Raises:
@@ -46,9 +46,11 @@ def train_run(start: RunStart, reporter: Reporter, summary: str = "") -> TrainRe
     """
     about = f": {summary}" if summary else ""
     while True:
-        reporter.say(f"run {short_path(start.folder.path)}{about}")
+        headline = f"run {short_path(start.folder.path)}{about}"
         try:
-            return train(start.config, start.folder, reporter, start.resume, start.preset, start.began)
+            return train(
+                start.config, start.folder, reporter, start.resume, start.preset, start.began, headline
+            )
         except RunInUseError:
             if start.is_named:
                 raise

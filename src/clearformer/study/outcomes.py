@@ -301,11 +301,6 @@ class Outcome:
         ]
         return f"{label} {' and '.join(parts)}" if parts else ""
 
-    def n_diverged(self, label: str) -> int:
-        """Return the number of runs of an arm, or of all arms of a side, that diverged."""
-        arms = self.study.sides.get(label, (label,))
-        return sum(len(self.value(arm, "diverged_at")) for arm in arms)
-
 
 def _seeds(seeds: Iterable[int]) -> str:
     numbers = sorted(seeds)

@@ -49,9 +49,15 @@ def _read(path: Path) -> tuple[str, Any]:
     except OSError as error:
         raise TokenizerError(f"{path} cannot be read: {error.strerror}; give a tokenizer.json") from None
     except UnicodeDecodeError:
-        raise TokenizerError(f"{path}: not JSON; give a tokenizer.json") from None
+        raise _no_document(path, "not JSON") from None
     except ValueError as error:
-        raise TokenizerError(f"{path}: {error}; give a tokenizer.json") from None
+        raise _no_document(path, str(error)) from None
+
+
+def _no_document(path: Path, why: str) -> TokenizerError:
+    if path.name != "tokenizer.json":
+        return TokenizerError(f"{path}: {why}; give a tokenizer.json")
+    return TokenizerError(f"{path}: damaged: {why}; {_way_to_get(path)}")
 
 
 def _way_to_get(path: Path) -> str:

@@ -91,6 +91,7 @@ def train(
     resume: bool = False,
     preset: str | None = None,
     began: float | None = None,
+    headline: str = "",
 ) -> TrainResult:
     """Train a model with the settings of `config`, keeping everything in `folder`.
 
@@ -102,6 +103,7 @@ def train(
         resume: Whether to resume the folder's run.
         preset: The preset that a new run began with, for its env.json; None if it began without one.
         began: When the command began, by `time.perf_counter`, for `train.max_wall_seconds`; None is now.
+        headline: The first message to the reporter, once the data are prepared and nothing is refused any more.
 
     Raises:
         Interrupted: SIGINT, SIGTERM or SIGHUP came; the step was finished and saved.
@@ -129,10 +131,13 @@ def train(
             task, config = open_task(config, device, processes, tokenizer, reporter.preparing)
         training = Training(config, folder, task, device, processes, reporter, clock)
         with training.log.ended():
+            if not resume:
+                training.log.reporter.opening(config)  # a failure here comes before anything is written
+            if headline:
+                training.log.reporter.say(headline)
             if resume:
                 training.resume()
             else:
-                training.log.reporter.opening(config)  # a failure here comes before anything is written
                 training.start(preset)
             with Interrupts() as interrupts, memory_errors(LESS_MEMORY):
                 training.run(interrupts, hold.check if hold else None)
@@ -313,6 +318,16 @@ class Training:
         if self.progress.step == 0:
             before = self.processes.broadcast(self.clock.seconds())
             self.progress = replace(self.progress, wall_seconds=before, wall_before=before)
+            self.report_late_start(self.settings.max_wall_seconds)
+
+    def report_late_start(self, most: float) -> None:
+        """Report it if no time is left before the first step, which is taken all the same."""
+        before, after = self.progress.wall_before, self.wall_clock()["wall_after"]
+        if before + after >= most:
+            self.log.reporter.say(
+                f"train.max_wall_seconds={most:g} is over after one step: the start took {before:.1f} s, and the end "
+                f"takes about {after:.1f} s; give more time"
+            )
 
     def finished(self) -> bool:
         return is_finished(self.settings, self.progress)

@@ -300,6 +300,10 @@ def test_what_has_no_answer_is_refused(decoder: Decoder) -> None:
         beam_search(decoder, [[1], []], 5, BeamSearch())
     with pytest.raises(UserError, match=r"max_new_tokens: from 1 to .*; got 0"):
         beam_search(decoder, [[1], [2]], [5, 0], BeamSearch())
+    with pytest.raises(UserError, match="max_new_tokens: one number, or one for each of 1 prompt; got 2"):
+        beam_search(decoder, [[1]], (1, 2), BeamSearch())
+    with pytest.raises(UserError, match="search: must be of type BeamSearch; got 5"):
+        beam_search(decoder, [[1]], 5, 5)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"n_best: from 1 to the number of beams, 2; got 3"):
         beam_search(decoder, [[1]], 5, BeamSearch(beams=2), n_best=3)
 

@@ -263,6 +263,11 @@ def test_an_empty_prompt_is_refused_by_number(model: Decoder) -> None:
         complete(model, [[1], []])
 
 
+def test_settings_of_another_kind_are_refused(model: Decoder) -> None:
+    with pytest.raises(UserError, match="sampling: must be of type Sampling; got 5"):
+        complete(model, sampling=5)
+
+
 def test_no_new_tokens_are_refused(model: Decoder) -> None:
     with pytest.raises(UserError, match=r"max_new_tokens.*0"):
         complete(model, n_new=0)

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
 
 from clearformer.errors import CheckpointError, ClearformerError, ConfigError, RunError
 from clearformer.interop.architectures import ARCHITECTURES
 from clearformer.interop.mapping.matching import match_architecture
-from clearformer.interop.reading import read_model
+from clearformer.interop.reading import read_fields, read_model
+from clearformer.interop.tokenizers.folder import read_tokenizer
 from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -426,3 +428,30 @@ def outcome(folder: Path) -> str:
     except ClearformerError as error:
         return str(error)
     return ""
+
+
+@pytest.mark.parametrize(
+    ("of_config", "of_generation", "eos", "told"),
+    [
+        ([3, 5], None, 3, "eos_token_id names the tokens 3, 5; a text ends at 3 alone"),
+        (3, [5, 3], 3, "eos_token_id names the tokens 3, 5; a text ends at 3 alone"),
+        (None, 5, 5, ""),
+        (3, 3, 3, ""),
+    ],
+)
+def test_a_text_ends_at_the_first_token_that_the_files_name(
+    with_fields: WithFields,
+    caplog: pytest.LogCaptureFixture,
+    of_config: Any,
+    of_generation: Any,
+    eos: int,
+    told: str,
+) -> None:
+    folder = with_fields(eos_token_id=of_config)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": of_generation}))
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({f"t{i}": i for i in range(13)}, unk_token="t0")
+    )
+    backend.save(str(folder / "tokenizer.json"))
+    assert read_tokenizer(folder, read_fields(folder), TINY).eos_id == eos
+    assert (told in caplog.text) if told else not caplog.text

@@ -1,5 +1,6 @@
 """One text as a model reads it: its tokens, what each position predicts, and one clear line for what cannot be read."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -181,3 +182,70 @@ def test_an_output_of_a_text_that_was_read_before_is_not_ignored(encoder: Run, t
             ask()
     with pytest.raises(UserError, match=r"masked: the text was read before; give it to lens\.read"):
         prediction_of(encoder, text, masked=[1])
+
+
+MANY = 10**29
+WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
+    (
+        "integrated_gradients",
+        ("bank",),
+        {"steps": MANY},
+        "steps: from 1 to 1,000 points on the path; got 1000",
+    ),
+    ("loss_changes_since", ("bank",), {"since": [0]}, "since: a whole number; got [0]"),
+    ("loss_changes_since", ("bank",), {"until": [0]}, "until: a whole number; got [0]"),
+    ("loss_changes_since", ("bank",), {"opened": 5}, "opened: must be of type Mapping; got 5"),
+    ("loss_changes_since", ("bank",), {"on_step": 5}, "on_step: a function; got 5"),
+    ("loss_changes", (), {"on_step": 5}, "on_step: a function; got 5"),
+    ("continuations", ("bank",), {"on_part": 5}, "on_part: a function; got 5"),
+    ("beam_tree", ("bank",), {"on_part": 5}, "on_part: a function; got 5"),
+    ("with_edits", ("bank", []), {"on_part": 5}, "on_part: a function; got 5"),
+    ("tracin", ("bank",), {"on_step": 5}, "on_step: a function; got 5"),
+    ("corpus", (), {"on_step": 5}, "on_step: a function; got 5"),
+    ("events", (), {"on_step": 5}, "on_step: a function; got 5"),
+    ("events", (), {"threshold": [0]}, "threshold: above 0 and up to 1; got [0]"),
+    ("events", (), {"seed": MANY}, "seed: a whole number of at most 64 bits; got 1000"),
+    ("head_scores", (), {"seed": MANY}, "seed: a whole number of at most 64 bits; got 1000"),
+    ("tune", ("bank",), {"seed": MANY}, "seed: a whole number of at most 64 bits; got 1000"),
+    ("logit_lens", ("bank",), {"tuned": 5}, "tuned: a lens made by lens.tune; got 5"),
+    ("word_similarity", ("bank", (1, 2)), {}, "contexts: each is a string; got 1"),
+    ("weight_gradients", ("bank",), {"names": []}, "names: give at least one matrix or pattern"),
+    ("patch_paths", ("bank", "bank", "blocks.0.hook_mlp_out", 5), {}, "a Site(name, head, position); got 5"),
+    ("match_heads", (), {"texts": "bank", "by": [0]}, "by: pattern or output; got [0]"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "given", "message"), WRONG)
+def test_an_argument_of_a_wrong_kind_is_named(
+    name: str, arguments: tuple[Any, ...], given: dict[str, Any], message: str, decoder: Run
+) -> None:
+    run = SimpleNamespace(model=decoder.model, tokenizer=decoder.tokenizer, folder=None, step=1)
+    if name in ("loss_changes", "match_heads"):
+        arguments = (run, *arguments)
+    if name == "loss_changes":
+        arguments = (*arguments, "bank")
+    with pytest.raises(UserError) as caught:
+        getattr(lens, name)(run, *arguments, **given)
+    assert message in str(caught.value)
+
+
+def test_a_part_of_another_kind_is_named_before_a_model_is_copied(decoder: Run) -> None:
+    model = decoder.model
+    cases: list[tuple[str, tuple[Any, ...], str]] = [
+        ("edited_copy", (model, 5), "changes: must be of type Mapping; got 5"),
+        ("edited_copy", (model, {"embed.weight": 5}), "embed.weight: must be of type Tensor; got 5"),
+        ("copy_without_heads", (model, 5), "5 is not a head of this model"),
+        ("hooks_of", (5,), "edits: must be of type Edit; got 5"),
+        ("hooks_of", ([5],), "edits: must be of type Edit; got 5"),
+        ("next_token_loss", (5,), "tokens: must be a tensor [B T] of ids"),
+        ("beside", (5, decoder, decoder, "bank"), "function: a function; got 5"),
+        (
+            "gradients_at",
+            (model, (), lens.next_token_loss(torch.zeros(1, 2).long()), []),
+            "names: give at least",
+        ),
+    ]
+    for name, arguments, message in cases:
+        with pytest.raises(UserError) as caught:
+            getattr(lens, name)(*arguments)
+        assert message in str(caught.value)

@@ -228,7 +228,7 @@ def test_a_head_of_its_own_leaves_the_logits_equal_to_the_bit(family: str, atten
     run = made(1, family)
     texts = [TEXT]
     if attention != "attn" and family != "encoder-decoder":
-        with pytest.raises(UserError, match="only an encoder-decoder has one"):
+        with pytest.raises(UserError, match="only an encoder-decoder has it"):
             lens.transplant(run, run, 1, 2, attention=attention, texts=texts)
         return
     found = lens.transplant(run, run, 1, -2, attention=attention, texts=texts)
@@ -316,7 +316,7 @@ def test_what_cannot_be_moved_is_refused_in_one_line() -> None:
     refused("into: a layer and a head", into=3)
     refused("layer 7", into=(7, 0))
     refused("layer: a whole number; got True", layer=True)
-    refused("attention: attn, cross_attn, encoder; got 'mlp'", attention="mlp")
+    refused("attention: attn, cross_attn or encoder; got 'mlp'", attention="mlp")
     refused("give a run, such as", run_from=made(2).model)
     refused("texts: give one or more", texts=[])
     refused("texts: give one or more that the models read; got 5", texts=5)

@@ -381,6 +381,35 @@ def test_what_are_no_tokens_is_refused(tokens: object, line: str) -> None:
         check_tokens(tokens)
 
 
+@pytest.mark.parametrize("outside", [-1, V])
+def test_ids_that_a_model_does_not_know_are_named(outside: int) -> None:
+    bad, line = (
+        torch.tensor([[1, outside]]),
+        rf"^token id {outside} is out of range: the model knows 0 to {V - 1}$",
+    )
+    pairs, encoder = pair_model(), small(family="encoder", n_token_types=2)
+    for refused in (
+        lambda: small()(bad),
+        lambda: encoder(bad),
+        lambda: pairs(bad, tokens()),
+        lambda: pairs(tokens(), bad),
+    ):
+        with pytest.raises(UserError, match=line):
+            refused()
+    with pytest.raises(UserError, match=r"^token type 2 is out of range: the model knows 0 to 1$"):
+        encoder(tokens(2), token_types=torch.tensor([[0, 2]]))
+
+
+@torch.no_grad()
+def test_an_id_that_a_model_does_not_know_leaves_the_cache_as_it_was() -> None:
+    model = small().eval()
+    text, cache = tokens(3), model.new_cache()
+    model(text[:, :2], cache=cache)
+    with pytest.raises(UserError, match=r"^token id 999"):
+        model(torch.tensor([[999]]), cache=cache)
+    torch.testing.assert_close(model(text[:, 2:], cache=cache)[:, 0], model(text)[:, 2])
+
+
 @pytest.mark.parametrize(
     ("padding", "line"),
     [

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,21 @@ import pytest
 import clearformer as cf
 from clearformer.page import Looking, look
 from clearformer.page.views import VIEWS
-from clearformer.page.wire import decode, decode_parts
+from clearformer.page.wire import decode
 
 from ..lens.test_embeddings import TEXT, run_of
 
 FAMILIES = ("decoder", "encoder", "encoder-decoder")
+
+
+def decode_parts(content: bytes) -> list[Any]:
+    """The values of an answer in parts, each after its length; the last one is complete."""
+    parts = []
+    while content:
+        (length,) = struct.unpack_from("<I", content)
+        parts.append(decode(content[4 : 4 + length]))
+        content = content[4 + length :]
+    return parts
 
 
 @dataclass

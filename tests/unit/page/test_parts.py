@@ -16,7 +16,6 @@ from clearformer.page import parts as parts_module
 from clearformer.page.long import EndedError
 from clearformer.page.parts import Tell, parts_of
 from clearformer.page.views import VIEWS, View
-from clearformer.page.wire import decode_parts
 
 from ..lens.test_embeddings import TEXT
 from .conftest import Client
@@ -173,7 +172,3 @@ def test_who_leaves_holds_nobody_up(decoder_page: Client, monkeypatch: pytest.Mo
     is_left.set()
     assert decoder_page.view("tokens", run=name_of(decoder_page), text=TEXT)["found"]["tokens"]
     assert ended.wait(30)
-
-
-def test_parts_are_cut_where_their_lengths_say() -> None:
-    assert decode_parts(b"") == []

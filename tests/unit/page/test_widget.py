@@ -141,6 +141,8 @@ def test_what_cannot_be_shown_is_said_in_one_line(anywidget: Any, runs: dict[str
         lens.show(runs["decoder"], TEXT, "block", layer=9)
     with pytest.raises(UserError, match="there is no view 'legder'; did you mean 'ledger'"):
         lens.show(runs["decoder"], TEXT, "legder")
+    with pytest.raises(UserError, match=r"there is no view \[0\]"):
+        lens.show(runs["decoder"], TEXT, [0])  # type: ignore[arg-type]
     with pytest.raises(UserError, match="view: 'cell' is part of another view"):
         lens.show(runs["decoder"], TEXT, "cell")
     with pytest.raises(UserError, match="no such view"):

@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 
-from clearformer.errors import RunInUseError
+from clearformer.config import resolve
+from clearformer.errors import DataError, RunInUseError
 from clearformer.runs import training
 from clearformer.runs.folders import new_run
 from clearformer.runs.training import RunStart, train_run
 from clearformer.training.config import RunConfig
 from clearformer.training.reporting.report import Reporter
+
+TINY = {"d_model": 6, "n_layers": 1, "max_seq_len": 7, "attention": {"n_heads": 3}}
+ONE_STEP = {"batch_size": 2, "max_steps": 1, "compile": False, "dtype": "float32", "device": "cpu"}
 
 
 class Messages(Reporter):
@@ -34,11 +38,13 @@ def taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         resume: bool,
         preset: str | None,
         began: float | None,
+        headline: str,
     ) -> str:
         tried.append(folder.path.name)
         if len(tried) == 1:
             folder.path.mkdir()
             raise RunInUseError(f"{folder.path} is in use")
+        reporter.say(headline)
         return "trained"
 
     monkeypatch.setattr(training, "train", train)
@@ -54,7 +60,7 @@ def test_a_free_name_that_is_taken_meanwhile_is_replaced_by_the_next(
     assert train_run(start, messages, "a decoder") == "trained"
     assert taken == ["quick", "quick-2"]
     assert start.folder.path == tmp_path / "quick-2"
-    assert messages.said == [f"run {tmp_path / name}: a decoder" for name in taken]
+    assert messages.said == [f"run {tmp_path / 'quick-2'}: a decoder"]
 
 
 def test_a_name_that_the_user_chose_is_kept_and_the_error_raised(taken: list[str], tmp_path: Path) -> None:
@@ -64,4 +70,28 @@ def test_a_name_that_the_user_chose_is_kept_and_the_error_raised(taken: list[str
     with pytest.raises(RunInUseError):
         train_run(start, messages)
     assert taken == ["mine"]
-    assert messages.said == [f"run {tmp_path / 'mine'}"]
+    assert messages.said == []
+
+
+def test_a_run_is_announced_once_its_data_are_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "cache"))
+    text = tmp_path / "text.txt"
+    start = RunStart(
+        resolve(RunConfig, {"data": {"path": str(text)}, "model": TINY, "train": ONE_STEP}),
+        new_run("mine"),
+        resume=False,
+        is_named=True,
+    )
+    messages = Messages()
+
+    text.write_text("")
+    with pytest.raises(DataError):
+        train_run(start, messages)
+    assert messages.said == []
+
+    text.write_text("the quick brown fox jumps over the lazy dog\n" * 20)
+    train_run(start, messages)
+    assert messages.said[0] == f"run {tmp_path / 'runs' / 'mine'}"

@@ -248,7 +248,21 @@ def test_losses_of_other_tokens_data_or_tasks_come_with_a_caveat(run: Callable[.
     assert compare("a", "data").caveats == [
         "The data differ (data.val_fraction): held-out losses can be compared only if the held-out data are the same."
     ]
-    assert TOKENS in " ".join(as_text(compare("a", "tokens")).split())  # its lines are wrapped
+    told = " ".join(as_text(compare("a", "tokens")).split())  # its lines are wrapped
+    assert told.startswith(TOKENS)
+    assert "held-out loss, tokens minus a" in told
+
+
+def test_losses_of_other_tasks_are_not_subtracted(run: Callable[..., Path]) -> None:
+    run("a", 3.0, 2.0)
+    run("rate", 3.0, 2.0, train={"lr": 0.5})
+    run("fills-in", 3.0, 2.0, model={"family": "encoder"}, train={"objective": "masked"})
+    found = compare("a", "rate", "fills-in")
+    assert found.caveats == [TASKS]
+    assert {each.group for each in found.differences} == {"rate"}
+    told = as_text(compare("a", "fills-in"))
+    assert told.startswith(TASKS)
+    assert "minus" not in told
 
 
 def test_what_the_arms_of_a_sweep_share_is_true_of_what_varies() -> None:

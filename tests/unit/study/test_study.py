@@ -96,6 +96,26 @@ def test_one_s_own_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.Monk
         register_study(study(name="my-own", seeds=7))
 
 
+def test_a_cell_that_registers_a_study_may_be_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lectures, "_OWN", {})
+
+    def cell(n_seeds: int = 1) -> Any:
+        def count(run: Any) -> dict[str, int]:
+            return {"n": 1}
+
+        return register_study(study(name="my-own", measures=(Measure(count),), seeds=n_seeds))
+
+    first, again = cell(), cell()
+    assert first.measures[0].function is not again.measures[0].function
+    assert studies()["my-own"] is again
+    with pytest.raises(UserError, match="there is already a study 'my-own'"):
+        cell(2)
+    with pytest.raises(
+        UserError, match=f"there is already a study '{next(iter(lectures.lecture_studies()))}'"
+    ):
+        register_study(study(name=next(iter(lectures.lecture_studies()))))
+
+
 # --- as data ----------------------------------------------------------------------------------------------
 
 

@@ -92,6 +92,18 @@ def test_a_file_of_something_else_is_named(tmp_path: Path, content: bytes, messa
         load_tokenizer(path)
 
 
+@pytest.mark.parametrize(
+    ("beside", "way"),
+    [("config.toml", "restore the one of this run"), ("README.md", "tokenizer train` makes one")],
+)
+def test_a_tokenizer_that_was_cut_off_is_damaged(tmp_path: Path, beside: str, way: str):
+    path = tmp_path / "tokenizer.json"
+    path.write_text('{"model": {"type": "BPE", "vocab": {"a": 0, "b"')
+    (tmp_path / beside).touch()
+    with pytest.raises(TokenizerError, match=rf"tokenizer\.json: damaged: not JSON; .*{way}"):
+        load_tokenizer(path)
+
+
 def _changed(tokenizer: Tokenizer, **changes: Any) -> dict[str, Any]:
     """A tokeniser's document with parts replaced; a name such as model__vocab reaches inside."""
     document = copy.deepcopy(json.loads(tokenizer.to_json()))

@@ -1,6 +1,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import threading
 import time
@@ -465,9 +466,23 @@ def test_what_went_by_before_the_training_counts(
 def test_a_run_whose_time_is_over_before_it_begins_takes_one_step(
     trained: Trained, wall_clock: Clock
 ) -> None:
-    outcome = trained("a", *BY_THE_CLOCK, "train.max_wall_seconds=1")
+    told = At()
+    outcome = trained("a", *BY_THE_CLOCK, "train.max_wall_seconds=1", reporter=told)
     assert outcome.progress.step == 1
     assert outcome.evaluation is not None
+    [late] = [
+        line for line in told.said if line.startswith("train.max_wall_seconds=1 is over after one step")
+    ]
+    assert f"the start took {outcome.progress.wall_before:.1f} s" in late
+    assert f"takes about {outcome.progress.wall_after:.1f} s" in late
+
+
+def test_a_run_with_time_for_its_steps_says_nothing_of_a_late_start(
+    trained: Trained, wall_clock: Clock
+) -> None:
+    told = At()
+    trained("a", *BY_THE_CLOCK, "train.max_wall_seconds=60", reporter=told)
+    assert not [line for line in told.said if "over after one step" in line]
 
 
 def test_a_run_by_the_clock_goes_on_with_the_seconds_that_are_left(
@@ -818,6 +833,23 @@ def test_a_finished_run_can_be_made_longer(trained: Trained, resumed: Resumed, r
 
     assert outcome.progress.step == 20
     assert_same_run(run_folder("a"), run_folder("whole"))
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_stands_where_checkpoints_belong_is_found_before_the_first_step(
+    trained: Trained, resumed: Resumed, run_folder: Folders, is_link: bool
+) -> None:
+    trained("a")
+    place = run_folder("a").checkpoints
+    shutil.rmtree(place)
+    if is_link:
+        place.symlink_to("nowhere")
+    else:
+        place.write_text("mine")
+    steps = At(1, lambda: pytest.fail("a step was taken"))
+    with pytest.raises(DiskError, match=r"/checkpoints: not a folder, .*; move it away$"):
+        resumed("a", reporter=steps)
+    assert is_link or place.read_text() == "mine"
 
 
 def test_another_text_is_refused(trained: Trained, resumed: Resumed, text_file: Path) -> None:

@@ -38,12 +38,12 @@ def as_text(found: "Comparison") -> str:
 
     short = list(short_names(dict.fromkeys(found.differ)).values())
     heads = ("run", *short, "seeds", "steps", "parameters", "training loss", "held-out loss")
-    parts = [table(heads, [row(group, found.differ) for group in found.groups], n_left=1 + len(short))]
+    parts = [paragraph(caveat) for caveat in found.caveats]  # first: they say what the numbers are worth
+    parts.append(table(heads, [row(group, found.differ) for group in found.groups], n_left=1 + len(short)))
     if any(not run.is_whole for group in found.groups for run in group.runs):
         parts.append("~ measured on a part of the held-out data: the run is not finished.")
     if found.differences:
         parts.append("\n".join(map(line, found.differences)))
-    parts += map(paragraph, found.caveats)
     return "\n\n".join(parts)
 
 

@@ -36,6 +36,9 @@ VIEWS = {
     "tokens": View("tokens of the text", "tokens", TEXT),
     "next": View("likeliest next tokens", "next_tokens", (*TEXT, "position", "top", "temperature")),
     "positions": View("how the model encodes positions", "positions", reads_text=False),
+    "classes": View(
+        "probability of each class, and each token's contribution", "classes", ("target", "foil")
+    ),
     "lens": View("prediction after each layer", "logit_lens", (*TEXT, "position", "target", "top")),
     "ledger": View("a logit by the component that wrote it", "ledger", LOGIT),
     "sources": View("a logit by source token", "sources", LOGIT),

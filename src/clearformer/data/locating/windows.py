@@ -45,7 +45,7 @@ def find_windows(
     bounds = bytes_by_tokens(split, dataset.tokenizer, windows)
     if bounds is None:
         stops = split_stops(dataset.manifest["source"]["n_chars"], config)
-        bounds = bytes_by_words(source, stops, split_name, dataset.tokenizer, windows)
+        bounds = bytes_by_words(source, stops, split_name, split, dataset.tokenizer, windows)
     before = bytes_before(dataset, split_name)
     bounds = [(before + start, before + stop) for start, stop in bounds]
     texts = [dataset.tokenizer.decode(split.read(*window)) for window in windows]
@@ -89,6 +89,7 @@ def bytes_by_words(
     source: Source,
     stops: Mapping[str, int],
     split_name: str,
+    split: Split,
     tokenizer: Tokenizer,
     windows: Sequence[tuple[int, int]],
 ) -> list[tuple[int, int]]:
@@ -97,9 +98,13 @@ def bytes_by_words(
     Args:
         source: The text.
         stops: For each split, the position in the text before which it ends, in characters.
-        split_name: The split.
+        split_name: The name of the split.
+        split: Its tokens.
         tokenizer: The tokeniser of the tokens.
         windows: The windows, in tokens of the split.
+
+    Raises:
+        DataError: the text has another length than that of the tokens.
     """
     wanted = np.unique([token for start, stop in windows for token in (start, stop - 1)])
     found: dict[int, tuple[int, int]] = {}
@@ -119,6 +124,8 @@ def bytes_by_words(
                 start, stop = ranges[place - token]
                 found[place] = (byte + start, byte + stop)
         token, byte = token + n_tokens, byte + size
+    if (token, byte) != (len(split), split.n_bytes):
+        raise DataError(f"{source.description}: the text has changed since it was prepared")
     return [(found[start][0], found[stop - 1][1]) for start, stop in windows]
 
 

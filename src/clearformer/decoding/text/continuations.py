@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.arguments import check_kind, check_run, check_whole
 from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
 from clearformer.decoding.text.inputs import Text
 from clearformer.decoding.text.samples import Prompt, Run, continued, prompt_of, require_decoder
@@ -90,6 +90,8 @@ def search_texts(
     num: int = 1,
 ) -> list[Continuation]:
     """Return a model's likeliest continuations; see `search`."""
+    check_kind("settings", settings, BeamSearch)
+    check_whole("max_new_tokens", max_new_tokens)
     check_whole("num", num)
     if not 1 <= num <= settings.beams:
         raise UserError(f"num: from 1 to the number of beams, {settings.beams}; got {num}")

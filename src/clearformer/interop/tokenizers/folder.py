@@ -1,6 +1,7 @@
 """A tokeniser and its special tokens in a folder of transformers: writing and reading."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,11 +11,14 @@ from clearformer.errors import TokenizerError
 from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.reading import read_json
 from clearformer.interop.tokenizers.legacy import added_token, from_older_files
+from clearformer.interop.writing import GENERATION
 from clearformer.model import ModelConfig
 from clearformer.text import Tokenizer, VocabularyTokenizer
 from clearformer.text.documents import added_tokens, open_backend
 from clearformer.text.kinds.imported import ImportedTokenizer, marks_of
 from clearformer.text.tokenizer import BERT_CLS, BERT_MASK, BERT_PAD, BERT_SEP, BERT_UNK
+
+logger = logging.getLogger(__name__)
 
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -159,18 +163,21 @@ def _drop_padding_of_text(roles: dict[str, int], document: Mapping[str, Any]) ->
 def _roles_here(
     folder: Path, fields: Fields, config: ModelConfig, vocabulary: Mapping[str, int], before: list[int]
 ) -> dict[str, int]:
-    """Return the ids of the special tokens by role, from the tokeniser's files and the model's config.json.
+    """Return the ids of the special tokens by role, from the tokeniser's files, config.json and generation_config.json.
+
+    A text ends at one token; where the files name several, the first is taken and a message says so.
 
     `before` holds the ids that the tokeniser puts before a text.
     """
     family, first_of = config.family, partial(_first_of, config.vocab_size or 0)
     usual = BERT_NAMES if family == "encoder" else {}
     ids = {role: vocabulary.get(name) for role, name in (usual | _named_tokens(folder)).items()}
+    ends = [*_listed(fields.get("eos_token_id")), *_listed(_generation(folder).get("eos_token_id"))]
     roles = {
         "unk": ids.get("unk_token"),
         "mask": ids.get("mask_token"),
         "pad": first_of(ids.get("pad_token"), fields.get("pad_token_id")),
-        "eos": first_of(fields.get("eos_token_id"), ids.get("eos_token")),
+        "eos": first_of(ends, ids.get("eos_token")),
     }
     if family == "decoder":
         # The model was trained to read <bos> before a text only if the tokenizer itself puts it there.
@@ -181,7 +188,23 @@ def _roles_here(
         _check_encoder_has(roles, masked=config.n_classes is None)
     else:
         roles["bos"] = first_of(fields.get("decoder_start_token_id"), roles["pad"])
+    if (
+        family != "encoder"
+        and len(several := dict.fromkeys(each for each in ends if first_of(each) is not None)) > 1
+    ):
+        logger.warning(
+            "%s: eos_token_id names the tokens %s; a text ends at %s alone (stop texts can end it at the others)",
+            folder,
+            ", ".join(map(str, several)),
+            roles["eos"],
+        )
     return {role: token for role, token in roles.items() if token is not None}
+
+
+def _generation(folder: Path) -> dict[str, Any]:
+    """Return what generation_config.json says, if there is one."""
+    path = folder / GENERATION
+    return read_json(path) if path.is_file() else {}
 
 
 def _check_encoder_has(roles: Mapping[str, int | None], masked: bool) -> None:
@@ -199,9 +222,12 @@ def _first_of(n_rows: int, *candidates: Any) -> int | None:
 
     Old files have -1 for none, and a GPT-2 of few tokens still the id of the original's <|endoftext|>.
     """
-    lists = [candidate if isinstance(candidate, list) else [candidate] for candidate in candidates]
-    flat = [candidate for each in lists for candidate in each]
+    flat = [candidate for each in candidates for candidate in _listed(each)]
     return next((token for token in flat if type(token) is int and 0 <= token < n_rows), None)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _named_tokens(folder: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clearformer.errors import UserError
 from clearformer.hooks import Hook, hook_points, matching, patterns_of
 from clearformer.lens.causal.metrics import Metric, checked_metric
 from clearformer.lens.inputs import quiet
@@ -41,12 +42,14 @@ def gradients_at(
         names: Hook points or patterns; by default all.
 
     Raises:
-        UserError: a name or pattern matches no hook point of this model, or the metric is no function.
+        UserError: a name or pattern matches no hook point of this model, there is none, or the metric is no function.
     """
     metric = checked_metric(metric)
     points = list(hook_points(model))
     patterns = ["*"] if names is None else patterns_of(names)
     wanted = dict.fromkeys(name for pattern in patterns for name in matching(pattern, points))
+    if not wanted:
+        raise UserError("names: give at least one hook point or pattern, such as 'blocks.*.hook_resid_post'")
     nodes: dict[str, Tensor] = {}
 
     def keep(activation: Tensor, hook: Hook) -> Tensor:

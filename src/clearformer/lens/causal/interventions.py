@@ -25,6 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_kind
 from clearformer.errors import UserError, shown
 from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points
 from clearformer.lens.activations import SQUARE
@@ -54,7 +55,9 @@ class Edit:
 
 def hooks_of(edits: Iterable[Edit]) -> dict[str, HookFn]:
     """Return edits in the form of `model.hooked`; those at one hook point are made in the given order."""
-    edits = list(edits)
+    edits = list(edits) if isinstance(edits, Iterable) else [edits]
+    for edit in edits:
+        check_kind("edits", edit, Edit)
     names = list(dict.fromkeys(edit.site.name for edit in edits))
     return {name: _in_turn(name, names, edits) for name in names}
 

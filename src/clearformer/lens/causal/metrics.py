@@ -20,6 +20,7 @@ from clearformer.errors import UserError, shown
 from clearformer.lens.activations import outputs_at
 from clearformer.lens.inputs import Inputs, Subject, model_of, quiet, read
 from clearformer.lens.showing import logit_name
+from clearformer.model.arguments import check_tokens
 from clearformer.model.norms import at_least_float32
 
 Metric = Callable[[Tensor], Tensor]
@@ -65,6 +66,7 @@ class MeanLoss:
 
 def next_token_loss(tokens: Int[Tensor, "B T"]) -> MeanLoss:
     """Return the mean loss of every token after the first, each predicted from those before it."""
+    check_tokens(tokens)
     last = torch.full_like(tokens[:, :1], IGNORED)
     return MeanLoss(torch.cat([tokens[:, 1:], last], dim=1).long())
 

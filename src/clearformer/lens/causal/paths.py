@@ -121,7 +121,9 @@ def patch_paths(
     """
     inputs, other = read_both(subject, text, donor, output)
     metric = given_metric(metric, target, foil, position) or metric_of(inputs, target, foil, position)
-    given = [receivers] if isinstance(receivers, str | Site) else list(receivers)
+    if isinstance(receivers, str | Site) or not isinstance(receivers, Iterable):
+        receivers = [receivers]
+    given = list(receivers)
     if not given:
         raise UserError(f"receivers: give at least one hook point, or {OUTPUT!r}")
     told = [] if given == [OUTPUT] else sites_of(inputs.model, given)

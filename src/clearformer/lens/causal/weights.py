@@ -12,6 +12,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
+from clearformer.decoding.arguments import check_kind
 from clearformer.errors import UserError, did_you_mean
 from clearformer.lens.causal.sites import Site, heads_of
 from clearformer.lens.inputs import check_model
@@ -32,6 +33,7 @@ def edited_copy(
         UserError: there is no such parameter (the nearest is suggested), or the shape differs.
     """
     check_model(model)
+    check_kind("changes", changes, Mapping)
     copy = deepcopy(model)
     parameters = dict(copy.named_parameters())
     with torch.no_grad():
@@ -40,6 +42,7 @@ def edited_copy(
                 raise UserError(f"this model has no parameter {name!r}{did_you_mean(name, parameters)}")
             old = parameters[name]
             new = change(old.detach().clone()) if callable(change) else change
+            check_kind(name, new, Tensor)
             if new.shape != old.shape:
                 raise UserError(f"{name} is {list(old.shape)}, and its new values are {list(new.shape)}")
             old.copy_(new)
@@ -57,7 +60,7 @@ def copy_without_heads(model: Transformer, heads: Iterable[Site]) -> Transformer
         UserError: a site is not a head, or its attention has no output matrix.
     """
     known, copy = heads_of(model), deepcopy(model)
-    for site in heads:
+    for site in heads if isinstance(heads, Iterable) else [heads]:
         if site not in known:
             raise UserError(f"{site} is not a head of this model; heads_of(model) lists them")
         layer = copy.get_submodule(site.name.rpartition(".")[0])

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_list, check_run, check_whole
+from clearformer.decoding.arguments import check_function, check_list, check_run, check_whole
 from clearformer.decoding.samplers import Sampling, sampling_of
 from clearformer.errors import ClearformerError, UserError
 from clearformer.hooks import HookFn
@@ -236,6 +236,8 @@ def with_edits(
             such token, class or position.
     """
     _check(edits, held_out=held_out, max_new_tokens=max_new_tokens)
+    if on_part is not None:
+        check_function("on_part", on_part)
     sampling = sampling_of(temperature, top_k, top_p, min_p, repetition_penalty)
     inputs = read(subject, text, output, masked=masked)
     patches = any(parse_edit(each).verb == "patch" for each in edits)

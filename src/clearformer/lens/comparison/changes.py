@@ -21,7 +21,7 @@ import numpy as np
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_run
+from clearformer.decoding.arguments import check_function, check_run
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, shown
 from clearformer.lens.causal.metrics import metric_of
@@ -112,6 +112,7 @@ def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **give
     Raises:
         UserError: the runs have different families, or their results cannot be subtracted; see `difference`.
     """
+    check_function("function", function)
     check_run(run)
     check_run(other)
     families = [each.model.config.family for each in (run, other)]

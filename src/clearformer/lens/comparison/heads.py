@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from clearformer.decoding import Text
 from clearformer.decoding.text.samples import Run
-from clearformer.errors import UserError, needs_extra
+from clearformer.errors import UserError, needs_extra, shown
 from clearformer.hooks import hook_points
 from clearformer.lens.causal.metrics import inputs_of
 from clearformer.lens.comparison.pairs import check_one_tokenizer, texts_of
@@ -116,8 +116,8 @@ def match_heads(run: Run, other: Run, texts: Text | Sequence[Text], *, by: By = 
         UserError: the tokenisers differ, there is no text or no such comparison, or a kind of attention has no pattern.
         MissingPackageError: scipy is not installed.
     """
-    if by not in POINTS:
-        raise UserError(f"by: pattern or output; got {by!r}")
+    if not isinstance(by, str) or by not in POINTS:
+        raise UserError(f"by: pattern or output; got {shown(by)}")
     check_one_tokenizer(run, other)
     names, others = (head_names(each.model, by) for each in (run, other))
     sums, window = Sums(len(names), len(others)), wider_window(run.model, other.model)

@@ -12,7 +12,7 @@ the basis of the other model's residual stream: between runs of different seeds 
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,6 +21,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count, shown
+from clearformer.lens.activations import SubLayer, check_part
 from clearformer.lens.causal.metrics import inputs_of, loss_of
 from clearformer.lens.comparison.pairs import texts_of
 from clearformer.lens.inputs import quiet, read
@@ -29,9 +30,6 @@ from clearformer.lens.patterns.attention import checked_number
 from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import EncoderDecoder, Transformer
 from clearformer.model.attention import ProjectedHeads
-
-Which = Literal["attn", "cross_attn", "encoder"]
-KINDS: tuple[Which, ...] = ("attn", "cross_attn", "encoder")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -79,7 +77,7 @@ def transplant(
     head: int,
     *,
     into: tuple[int, int] | None = None,
-    attention: Which = "attn",
+    attention: SubLayer = "attn",
     texts: Text | Sequence[Text] | None = None,
 ) -> Transplant:
     """Put a head of one run in place of a head of another, on a copy, and measure the cost in loss.
@@ -125,17 +123,14 @@ def checked_place(into: Any) -> tuple[int, int]:
     return into[0], into[1]
 
 
-def find_head(model: Transformer, layer: int, head: int, attention: Which) -> tuple[str, int]:
+def find_head(model: Transformer, layer: int, head: int, attention: SubLayer) -> tuple[str, int]:
     """Return the path of a head's attention module, and its number there from 0.
 
     Raises:
         UserError: there is no such head, or it has no matrices of its own.
     """
-    if attention not in KINDS:
-        raise UserError(f"attention: {', '.join(KINDS)}; got {attention!r}")
+    check_part(model, attention, "attention")
     has_two = isinstance(model, EncoderDecoder)
-    if attention != "attn" and not has_two:
-        raise UserError(f"attention={attention}: only an encoder-decoder has one; omit it")
     prefix = "" if not has_two else "encoder_" if attention == "encoder" else "decoder_"
     n_layers = len(model.stack(prefix).blocks)
     at_layer = checked_number("layer", layer, n_layers)

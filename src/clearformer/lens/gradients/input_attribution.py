@@ -21,7 +21,7 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
-from clearformer.errors import UserError
+from clearformer.errors import UserError, shown
 from clearformer.hooks import Hook, HookFn
 from clearformer.lens.causal.hook_gradients import gradients_at
 from clearformer.lens.causal.interventions import Arguments, activations, output_with
@@ -37,6 +37,7 @@ from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import EncoderDecoder, Transformer
 
+MOST_STEPS = 1000  # the points of the quadrature are the eigenvalues of a matrix of this size
 ROUGH = 0.05  # of the difference; if the sum misses more than this, a note advises more steps
 TOKENS_AT_ONCE = 8192  # in a batch whose rows are variants of one text
 
@@ -152,11 +153,11 @@ def integrated_gradients(
         steps: The number of points on the line at which the gradient is taken.
 
     Raises:
-        UserError: there is no such token, class or position, or `steps` is less than 1.
+        UserError: there is no such token, class or position, or `steps` is out of range.
     """
     check_whole("steps", steps)
-    if steps < 1:
-        raise UserError(f"steps: at least 1 point on the path; got {steps}")
+    if not 1 <= steps <= MOST_STEPS:
+        raise UserError(f"steps: from 1 to {MOST_STEPS:,} points on the path; got {shown(steps)}")
     inputs, metric = _read(subject, text, target, foil, position, output, metric)
     model, names = inputs.model, _embeddings(inputs.model)
     ends = activations(model, inputs.arguments, names)

@@ -25,7 +25,7 @@ from torch.func import functional_call
 from torch.nn.functional import log_softmax
 
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.arguments import check_function, check_kind, check_run, check_whole
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import ClearformerError, UserError, count
 from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, loss_of, metric_of
@@ -142,6 +142,7 @@ def loss_changes(
     check_whole("pieces", pieces)
     if pieces < 1:
         raise UserError(f"pieces: at least 1 piece of the path; got {pieces}")
+    check_function("on_step", on_step)
     later = inputs_of(after, text, output)
     inputs = inputs_of(before, later)
     model, other = inputs.model, later.model
@@ -197,6 +198,11 @@ def loss_changes_since(
             not a classifier.
     """
     check_run(run, "folder")
+    check_kind("opened", opened, Mapping)
+    check_function("on_step", on_step)
+    for name, given in (("since", since), ("until", until)):
+        if given is not None:
+            check_whole(name, given)
     folder: RunFolder = run.folder  # type: ignore[attr-defined]
     device = run.model.embed.weight.device
     later: int = run.step if until is None else until  # type: ignore[attr-defined]

@@ -254,7 +254,7 @@ def matrices_of(model: Transformer, names: str | Iterable[str] = "*") -> dict[st
     """Return the matrices and embeddings of a model that match some names or patterns.
 
     Raises:
-        UserError: a name or pattern matches none (the nearest is suggested).
+        UserError: a name or pattern matches none (the nearest is suggested), or there is none.
     """
     parts = (torch.nn.Linear, torch.nn.Embedding)
     known = {
@@ -266,6 +266,8 @@ def matrices_of(model: Transformer, names: str | Iterable[str] = "*") -> dict[st
         if not found:
             raise UserError(f"this model has no matrix {pattern!r}{did_you_mean(pattern, known)}")
         wanted |= {name: known[name] for name in found}
+    if not wanted:
+        raise UserError("names: give at least one matrix or pattern, such as 'blocks.*.mlp.*'")
     return wanted
 
 

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.arguments import check_run, check_seed, check_whole
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError
 from clearformer.hooks import hook_points
@@ -270,8 +270,9 @@ def repeated(
     Raises:
         UserError: the model reads too few tokens, or there is no text.
     """
-    for name, value in (("n_tokens", n_tokens), ("n_texts", n_texts), ("seed", seed)):
+    for name, value in (("n_tokens", n_tokens), ("n_texts", n_texts)):
         check_whole(name, value)
+    check_seed(seed)
     if n_texts < 1:
         raise UserError(f"n_texts: at least 1; got {n_texts}")
     bos = None if tokenizer is None or isinstance(model, Encoder) else tokenizer.bos_id

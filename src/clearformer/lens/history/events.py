@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from clearformer.decoding.arguments import check_run
-from clearformer.errors import CheckpointError, ClearformerError, RunError, UserError
+from clearformer.decoding.arguments import check_function, check_run, check_seed
+from clearformer.errors import CheckpointError, ClearformerError, RunError, UserError, shown
 from clearformer.hooks import hook_points
 from clearformer.lens.heads.scores import attention_to, induction_positions, repeated
 from clearformer.lens.history.bigram import bigram
@@ -164,11 +164,13 @@ def events(
 
     Raises:
         RunError: the run has no directory, or a line of its metrics is damaged.
-        UserError: the threshold is out of range.
+        UserError: the threshold or the seed is out of range.
     """
     check_run(run, "folder")
-    if not 0 < threshold <= 1:
-        raise UserError(f"threshold: above 0 and up to 1; got {threshold:g}")
+    if not isinstance(threshold, int | float) or not 0 < threshold <= 1:
+        raise UserError(f"threshold: above 0 and up to 1; got {shown(threshold)}")
+    check_seed(seed)
+    check_function("on_step", on_step)
     damaged: list[str] = []
     reason = why_no_induction(run)
     scores = [] if reason else list(induction_scores(run, seed, on_step, damaged))

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from clearformer.data.locating.places import Span, in_short
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_whole
+from clearformer.decoding.arguments import check_function, check_whole
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
 from clearformer.lens.inputs import Inputs, quiet
@@ -185,6 +185,7 @@ def tracin(
         DataError: its data cannot be read, or have changed.
         UserError: TracIn does not support its objective or optimiser, or there is no such token, position or step.
     """
+    check_function("on_step", on_step)
     prediction = prediction_of(run, text, output, target=target, position=position, masked=masked)
     opened = reopen(run)
     first, last = check_steps(opened, steps)

@@ -14,7 +14,7 @@ Shapes: N parts of the query's vector, M of the key's, S positions that are read
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -24,7 +24,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, count
 from clearformer.hooks import ActivationCache
-from clearformer.lens.activations import block_in_the_open, kept, points_before
+from clearformer.lens.activations import SubLayer, block_in_the_open, check_part, kept, points_before
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.residual import Part
 from clearformer.lens.ledgers.stream import (
@@ -48,7 +48,6 @@ from clearformer.model.block import Block
 from clearformer.model.norms import at_least_float32
 from clearformer.text import Tokenizer
 
-SubLayer = Literal["attn", "cross_attn", "encoder"]
 MOST_WRITERS = 16  # on each side of the figure
 
 
@@ -200,7 +199,7 @@ def score(
             has no score q.k.
     """
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
-    check_attention(inputs, attention)
+    check_part(inputs.model, attention, "attention")
     prefix = "encoder_" if attention == "encoder" else own_prefix(inputs.model)
     sublayer = "cross_attn" if attention == "cross_attn" else "attn"
     block, layer = block_of(inputs, prefix, layer)
@@ -341,14 +340,6 @@ def block_of(inputs: Inputs, prefix: str, layer: int) -> tuple[Block, int]:
     block = blocks[layer]
     assert isinstance(block, Block)
     return block, int(layer) % n
-
-
-def check_attention(inputs: Inputs, attention: str) -> None:
-    """Raise UserError if the model has no such attention."""
-    if attention not in get_args(SubLayer):
-        raise UserError(f"attention: attn, cross_attn or encoder; got {attention!r}")
-    if attention != "attn" and inputs.source is None:
-        raise UserError(f"attention={attention}: only an encoder-decoder reads another text; omit it")
 
 
 def attention_of(block: Block, sublayer: str, layer: int) -> Attention:

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 
 from clearformer.data import Prepared
 from clearformer.data.locating.places import Span, in_short
-from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.arguments import check_function, check_run, check_whole
 from clearformer.errors import UserError, count
 from clearformer.lens.inputs import quiet
 from clearformer.lens.passages.rows import MASKED_EVERY, MaskedRows, Row, Rows, losses_of, rows_of
@@ -199,6 +199,7 @@ def corpus(
         check_whole(name, value)
         if value < least:
             raise UserError(f"{name}: {least} or more; got {value}")
+    check_function("on_step", on_step)
     prepared = read_own_data(run).prepared
     data = rows_of(run, prepared, split)
     if first >= len(data):

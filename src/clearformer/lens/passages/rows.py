@@ -25,7 +25,7 @@ from clearformer.data.labelled.batches import fitted_lengths
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
 from clearformer.data.locating.places import Example
 from clearformer.data.locating.windows import find_windows
-from clearformer.errors import TokenizerError, UserError
+from clearformer.errors import TokenizerError, UserError, shown
 from clearformer.evaluation.language_model import default_stride
 from clearformer.lens.inputs import read
 from clearformer.model import Encoder, Transformer
@@ -267,8 +267,8 @@ def rows_of(run: RunLike, prepared: Prepared, split: str) -> Rows:
     Raises:
         UserError: there is no such split.
     """
-    if split not in prepared.splits:
-        raise UserError(f"split: the data have {', '.join(prepared.splits)}; got {split!r}")
+    if not isinstance(split, str) or split not in prepared.splits:
+        raise UserError(f"split: the data have {', '.join(prepared.splits)}; got {shown(split)}")
     encodes, tells_class = isinstance(run.model, Encoder), run.model.config.n_classes is not None
     match prepared:
         case PairDataset():

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
-from clearformer.errors import UserError
+from clearformer.errors import UserError, shown
 from clearformer.hooks.readings import once
 from clearformer.lens.activations import kept, outputs_at, outputs_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
@@ -207,6 +207,8 @@ def logit_lens(
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     at = inputs.predicting(position)
     if tuned is not None:
+        if not hasattr(tuned, "check_model"):
+            raise UserError(f"tuned: a lens made by lens.tune; got {shown(tuned)}")
         tuned.check_model(inputs.model)
     part = around(at, len(inputs), most)
     with quiet(inputs.model):

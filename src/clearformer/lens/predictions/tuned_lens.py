@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.arguments import check_run, check_seed, check_whole
 from clearformer.decoding.text.inputs import ids_of, text_of
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
@@ -132,7 +132,7 @@ def tune(
     check_run(run)
     model = run.model
     check_whole("steps", steps)
-    check_whole("seed", seed)
+    check_seed(seed)
     if steps < 1:
         raise UserError(f"steps: at least 1; got {steps}")
     if model.config.n_classes is not None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_function
 from clearformer.decoding.beam import (
     BeamSearch,
     BeamStep,
@@ -174,6 +175,8 @@ def beam_tree(
         ConfigError: a setting is out of its range.
         UserError: the model writes no text, the text cannot be read, or `max_new_tokens` is out of range.
     """
+    if on_part is not None:
+        check_function("on_part", on_part)
     settings = search_settings(beams, length_penalty, length_penalty_kind, early_stopping)
     begun = beginning(subject, text, output, position=position, drawn=drawn, tokenizer=tokenizer)
     return _tree(begun, settings, _limit(begun, max_new_tokens), on_part)

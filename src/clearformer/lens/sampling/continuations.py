@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_whole
+from clearformer.decoding.arguments import check_function, check_whole
 from clearformer.decoding.loop import FinishReason, NewToken, check_prompts, generate_tokens
 from clearformer.decoding.samplers import Sampling, random_stream, sampling_of
 from clearformer.errors import UserError
@@ -171,6 +171,8 @@ def continuations(
     check_whole("num", num)
     if not 1 <= num <= MOST:
         raise UserError(f"num: from 1 to {MOST}; got {num}")
+    if on_part is not None:
+        check_function("on_part", on_part)
     sampling = sampling_of(temperature, top_k, top_p, min_p, repetition_penalty)
     begun = beginning(subject, text, output, position=position, drawn=drawn, tokenizer=tokenizer)
     label = begun.last_label

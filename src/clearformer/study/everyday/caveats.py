@@ -7,6 +7,8 @@ TOKENS = (
     "BLEU of translations, which clearformer eval measures."
 )
 TASKS = "The tasks differ, and so what a loss counts: compare losses within one task."
+TASK_KEYS = frozenset({"train.objective", "train.objective.kind"})
+"""The settings that tell the tasks of runs apart."""
 
 
 def caveats(differ: Collection[str], predicts_classes: bool) -> list[str]:
@@ -16,7 +18,7 @@ def caveats(differ: Collection[str], predicts_classes: bool) -> list[str]:
         differ: The dotted keys of the settings that differ between the runs.
         predicts_classes: Whether the runs classify, so that a loss counts texts and not tokens.
     """
-    if {"train.objective", "train.objective.kind"} & set(differ):
+    if TASK_KEYS & set(differ):
         return [TASKS]
     told = []
     if not predicts_classes and any(key.partition(".")[0] == "tokenizer" for key in differ):

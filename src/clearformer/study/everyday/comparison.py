@@ -13,7 +13,7 @@ from clearformer.errors import RunError, UserError
 from clearformer.model.build import build_on_meta
 from clearformer.results import Result
 from clearformer.runs.folders import find_run, name_of
-from clearformer.study.everyday.caveats import caveats
+from clearformer.study.everyday.caveats import TASK_KEYS, caveats
 from clearformer.study.measures.losses import last_training_loss
 from clearformer.study.outcomes import Estimate, estimated
 from clearformer.study.trials import deciding, digest
@@ -21,8 +21,10 @@ from clearformer.training.config import RunConfig
 from clearformer.training.store.folder import RunFolder, read_metrics
 
 VALUES = ("train_loss", "val_loss")
-ALWAYS, AT_TIMES = ("step", "seconds", "tokens", "loss"), ("val_loss", "val_share")
-"""The numbers of every line of metrics.jsonl, and those of lines with an evaluation."""
+IN_EVERY_LINE = ("step", "seconds", "tokens", "loss")
+"""The numbers of every line of metrics.jsonl."""
+OF_AN_EVALUATION = ("val_loss", "val_share")
+"""The numbers that only lines with an evaluation have."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -93,7 +95,7 @@ class Comparison(Result):
     Attributes:
         differ: The keys of the settings that differ between groups.
         groups: The runs, grouped so that those of a group differ only in the seed.
-        differences: The paired differences of each further group and the first one.
+        differences: The paired differences of each further group and the first one, if it has the same task.
         caveats: A sentence for each reason not to compare the losses.
     """
 
@@ -196,9 +198,9 @@ def lines_of(folder: RunFolder) -> list[dict[str, Any]]:
     if not lines:
         raise RunError(f"{folder.path} has no metrics yet: not trained, or only just started")
     for line in lines:
-        for name in (*ALWAYS, *AT_TIMES):
+        for name in (*IN_EVERY_LINE, *OF_AN_EVALUATION):
             value = line.get(name)
-            if value is None and name in AT_TIMES:
+            if value is None and name in OF_AN_EVALUATION:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise RunError(
@@ -208,9 +210,14 @@ def lines_of(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def differences(groups: Sequence[Group]) -> list[Difference]:
-    """Return the differences of both losses between each further group and the first, over the seeds that both have."""
+    """Return the differences of both losses between each further group and the first, over the seeds that both have.
+
+    Losses of another task than the first group's are left out: they count something else.
+    """
     found = []
     for group in groups[1:]:
+        if any(group.settings.get(key) != groups[0].settings.get(key) for key in TASK_KEYS):
+            continue
         for value in VALUES:
             ours, theirs = by_seed(group.runs, value), by_seed(groups[0].runs, value)
             both = sorted(ours.keys() & theirs.keys())

@@ -5,7 +5,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from clearformer.errors import CheckpointError
+from clearformer.errors import CheckpointError, DiskError
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.store.async_checkpoint import CheckpointWriter
 from clearformer.training.store.checkpoint import (
@@ -76,8 +76,11 @@ class CheckpointStore:
 
         Raises:
             CheckpointError: all of them are damaged, or it is of another model.
-            DiskError: one may not be read.
+            DiskError: one may not be read, or there is something else in the place of their folder.
         """
+        place = self.folder.checkpoints
+        if (place.exists() or place.is_symlink()) and not place.is_dir():
+            raise DiskError(f"{place}: not a folder, so no checkpoint can be written there; move it away")
         try:
             checkpoint = newest_whole(self.folder.checkpoints)
         except CheckpointError as error:

@@ -172,6 +172,18 @@ def test_a_text_that_has_become_shorter_is_told(tmp_path: Path) -> None:
         find_windows(config, dataset, [(100, 120)])
 
 
+@pytest.mark.parametrize("now", ["the quick", "brown foxes and others jump " * 40])
+def test_a_text_of_another_length_is_told_where_tokens_do_not_hold_the_text(tmp_path: Path, now: str) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("the quick brown fox jumps over the lazy dog\n" * 20)
+    config = TextData(path=str(path))
+    dataset = prepare(config, WordPieceTokenizerSpec(vocab_size=90), tmp_path / "cache")
+    path.write_text(now)
+    n = len(dataset.splits["train"])
+    with pytest.raises(DataError, match=r"text\.txt: the text has changed since it was prepared$"):
+        find_windows(config, dataset, [(n // 2, n // 2 + 3)])
+
+
 def test_words_are_all_of_a_text() -> None:
     text = "  a b\n\nc\t d  "
     assert words_of(text) == ["  a", " b", "\n\nc", "\t d", "  "]

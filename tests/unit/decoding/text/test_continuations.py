@@ -66,3 +66,8 @@ def test_a_continuation_that_ends_with_eos_came_to_its_end(
 def test_there_are_as_many_as_beams_at_most(run: Any, num: int) -> None:
     with pytest.raises(UserError, match=f"num: from 1 to the number of beams, 3; got {num}"):
         search(run, "abc", beams=3, num=num)
+
+
+def test_the_limit_is_one_number(run: Any) -> None:
+    with pytest.raises(UserError, match=r"max_new_tokens: a whole number; got \(1, 2\)"):
+        search(run, "abc", max_new_tokens=(1, 2))  # type: ignore[arg-type]

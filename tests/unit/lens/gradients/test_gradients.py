@@ -110,7 +110,7 @@ def test_classes_are_attributed_to_all_tokens() -> None:
 def test_what_cannot_be_attributed_is_said(model: Any) -> None:
     with pytest.raises(UserError, match=r"steps: a whole number; got 2\.5"):
         lens.integrated_gradients(model, TEXT, steps=2.5)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="steps: at least 1 point on the path; got 0"):
+    with pytest.raises(UserError, match="steps: from 1 to 1,000 points on the path; got 0"):
         lens.integrated_gradients(model, TEXT, steps=0)
     with pytest.raises(UserError, match="a text of one token is empty without it; give by=TOKEN"):
         lens.occlusion(model, [1])

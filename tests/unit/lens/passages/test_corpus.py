@@ -138,6 +138,7 @@ def test_it_changes_nothing_in_the_model(runs: dict[str, Any]) -> None:
     ("given", "words"),
     [
         ({"split": "tset"}, "split: the data have train, val; got 'tset'"),
+        ({"split": [0]}, r"split: the data have train, val; got \[0\]"),
         ({"first": 9999}, "first: the split val has"),
         ({"rows": 0}, "rows: 1 or more; got 0"),
         ({"length": True}, "length: a whole number"),
