@@ -104,6 +104,7 @@ def read_tokenizer(folder: Path, fields: Fields, config: ModelConfig) -> Tokeniz
 
     Raises:
         TokenizerError: there is none, it is damaged, or it has more tokens than the model.
+        ConfigError: a special token's id in config.json is no whole number.
     """
     document = read_document(folder)
     try:
@@ -169,18 +170,18 @@ def _roles_here(
     roles = {
         "unk": ids.get("unk_token"),
         "mask": ids.get("mask_token"),
-        "pad": first_of(ids.get("pad_token"), fields.get("pad_token_id")),
-        "eos": first_of(fields.get("eos_token_id"), ids.get("eos_token")),
+        "pad": first_of(ids.get("pad_token"), *fields.ids("pad_token_id")),
+        "eos": first_of(*fields.ids("eos_token_id"), ids.get("eos_token")),
     }
     if family == "decoder":
         # The model was trained to read <bos> before a text only if the tokenizer itself puts it there.
-        bos = first_of(fields.get("bos_token_id"), ids.get("bos_token"))
+        bos = first_of(*fields.ids("bos_token_id"), ids.get("bos_token"))
         roles["bos"] = bos if before == [bos] else None
     elif family == "encoder":
         roles |= {"bos": ids.get("cls_token"), "eos": ids.get("sep_token")}
         _check_encoder_has(roles, masked=config.n_classes is None)
     else:
-        roles["bos"] = first_of(fields.get("decoder_start_token_id"), roles["pad"])
+        roles["bos"] = first_of(*fields.ids("decoder_start_token_id"), roles["pad"])
     return {role: token for role, token in roles.items() if token is not None}
 
 
@@ -194,14 +195,12 @@ def _check_encoder_has(roles: Mapping[str, int | None], masked: bool) -> None:
         )
 
 
-def _first_of(n_rows: int, *candidates: Any) -> int | None:
-    """Return the first candidate that is an id of the model, or the first of a list of ids.
+def _first_of(n_rows: int, *candidates: int | None) -> int | None:
+    """Return the first candidate that is an id of the model.
 
     Old files have -1 for none, and a GPT-2 of few tokens still the id of the original's <|endoftext|>.
     """
-    lists = [candidate if isinstance(candidate, list) else [candidate] for candidate in candidates]
-    flat = [candidate for each in lists for candidate in each]
-    return next((token for token in flat if type(token) is int and 0 <= token < n_rows), None)
+    return next((token for token in candidates if token is not None and 0 <= token < n_rows), None)
 
 
 def _named_tokens(folder: Path) -> dict[str, str]:
