@@ -58,7 +58,7 @@ OF_REVIEWS = "tokenizer.lowercase=true tokenizer.vocab_size=14000"
 CUT = "train.objective.wordpiece_dropout"
 PRETRAINING = {
     "sst2-masked": f"{OF_REVIEWS} train.batch_size=64 train.max_steps=4000",
-    "english-masked": f"{OF_ENGLISH} data.too_long=truncate train.batch_size=128 train.max_steps=4000 {CUT}=0.2",
+    "english-masked": f"{OF_ENGLISH} data.too_long=truncate train.batch_size=128 train.max_steps=4000",
 }
 
 
@@ -112,8 +112,11 @@ TASKS = {
                 f"train.lr=0.004 train.max_steps=1500 model.dropout=0.3 {CUT}=0.3",
             ],
             "pretrained": [
+                "train.lr=0.004 train.max_steps=800 model.dropout=0.3",
+                "train.lr=0.004 train.max_steps=800 model.dropout=0.3 train.objective.hidden=0.2",
+                "train.lr=0.004 train.max_steps=500 model.dropout=0.3",
+                "train.lr=0.008 train.max_steps=1000 model.dropout=0.3",
                 "train.lr=0.004 train.max_steps=1500 model.dropout=0.2",
-                f"train.lr=0.004 train.max_steps=1500 model.dropout=0.2 {CUT}=0.3",
             ],
         },
     ),

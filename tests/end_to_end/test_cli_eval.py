@@ -215,11 +215,17 @@ def test_data_that_only_lie_elsewhere_are_the_same(answers: Answers, changed: Pa
     assert answers("eval", "text")["data_changed"] is False
 
 
-def test_a_run_whose_data_are_gone_says_what_else_to_give(refuses: Says, changed: Path) -> None:
+def test_a_run_whose_data_are_gone_or_cannot_be_read_says_what_else_to_give(
+    refuses: Says, changed: Path
+) -> None:
     (changed / "text.txt").unlink()
-    line = refuses("eval", "text")
-    assert f"data.path={changed / 'text.txt'}: there is no such file or folder" in line
-    assert line.endswith("restore them, or give others (data=FILE, on the command line --data FILE)")
+    gone = refuses("eval", "text")
+    (changed / "text.txt").write_text("Ж\n")
+    others = refuses("eval", "text")
+    assert f"data.path={changed / 'text.txt'}: there is no such file or folder" in gone
+    assert f"{changed / 'text.txt'}, line 1, column 1: 'Ж'" in others
+    for line in (gone, others):
+        assert line.endswith("restore them, or give others (data=FILE, on the command line --data FILE)")
 
 
 def test_a_run_whose_data_are_not_known_is_refused(refuses: Says, answers: Answers, changed: Path) -> None:

@@ -215,6 +215,7 @@ REFUSED = {
     "--output: only an encoder-decoder writes": ("--view", "tokens", "--output", "x"),
     "layer 4: the model has 1 layer": ("--view", "score", "--layer", "4", "--key", "0"),
     "a figure is written as .png": ("--figure", "a.txt"),
+    "--key 9 is beyond the text": ("--view", "score", "--layer", "0", "--key", "9"),
     "--masked: only an encoder": ("--view", "tokens", "--masked", "1"),
 }
 

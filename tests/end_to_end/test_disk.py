@@ -4,8 +4,6 @@ import json
 import resource
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from clearformer.run import load
 from clearformer.training.store.checkpoint import MODEL, OPTIMIZER, list_checkpoints
 
 from ..forks import ForkServer
+from ..full_disk import largest_file
 
 SETTINGS = (
     "nanogpt-cpu",
@@ -58,17 +57,6 @@ def one_line(messages: str) -> str:
     [line] = [line for line in messages.splitlines() if line.startswith("clearformer: ")]
     assert messages.rstrip().endswith(line)
     return line
-
-
-@contextmanager
-def largest_file(n_bytes: int) -> Iterator[None]:
-    """No file may grow beyond this size, as `ulimit -f` sets it; a write fails in the midst, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def metrics(run: Path) -> list[dict[str, float]]:

@@ -156,6 +156,15 @@ def test_other_data_are_not_taken_for_moved_ones(works: Says, refused: Says) -> 
     assert line.startswith("these are not the data that runs/a was trained on: ")
 
 
+def test_data_with_characters_that_they_had_not_are_said_to_be_others(works: Says, refused: Says) -> None:
+    works(*TEXT, "--run", "a", "train.max_steps=1")
+    text = Path("text.txt")
+    text.write_text(text.read_text() + "Ж\n")
+    line = refused("--run", "a", "--resume", "train.max_steps=2")
+    assert line.startswith("these are not the data that runs/a was trained on: ")
+    assert "line 101, column 1: 'Ж'" in line
+
+
 def test_another_preset_and_another_file_are_named(works: Says, refused: Says) -> None:
     works(*TEXT, "--run", "a", "train.max_steps=1")
     Path("other.toml").write_text("[train]\nlr = 0.25\n")

@@ -1,10 +1,14 @@
 """One line for every error: those that the user can fix, and defects of clearformer."""
 
+import errno
+
 from clearformer.errors import ClearformerError, UserError, shortened
 
 LONGEST_LINE = 2000  # characters of a message; a longer one holds somebody's data
 REPORT = "please report it with the output of the same command with --debug"
 NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+NO_TEMPORARY_FOLDER = "No usable temporary directory"
 NO_MEMORY_FOR_LIBRARY = ("failed to map segment", "cannot allocate memory")
 
 
@@ -27,6 +31,10 @@ def reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{shortened(str(error.filename), 300)}: {error.strerror}"
     about = shortened(str(error), 300)
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        return f"{about}; free some space"
+    if isinstance(error, OSError) and NO_TEMPORARY_FOLDER in about:
+        return f"{about}; free some space there, or set TMPDIR to a folder that may be written"
     if is_out_of_memory(error):
         because = f" ({about})" if about else ""
         return (

@@ -3,12 +3,13 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from clearformer.errors import UserError, needs_extra, shortened
 from clearformer.evaluation.classes.metrics import LONGEST_NAME, ClassificationReport
-from clearformer.files import disk_errors
+from clearformer.files import write_file
 
 SUFFIXES = (".png", ".svg", ".pdf")
 DOTS_PER_INCH = 150
@@ -43,7 +44,7 @@ def saved_figure(path: Path, width: float, height: float) -> Iterator[Any]:
     Raises:
         MissingPackageError: matplotlib is not installed.
         UserError: the path's suffix is not in `SUFFIXES`.
-        DiskError: the file cannot be written.
+        DiskError: the file cannot be written; an earlier one is intact.
     """
     check_known_format(path)
     with needs_extra("figures", "a figure needs matplotlib"):
@@ -53,11 +54,12 @@ def saved_figure(path: Path, width: float, height: float) -> Iterator[Any]:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     yield figure
-    with disk_errors(path), warnings.catch_warnings():
+    drawn = BytesIO()
+    with warnings.catch_warnings():
         # A character that the font lacks is drawn as a box, which needs no warning.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=DOTS_PER_INCH)
+        figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=DOTS_PER_INCH)
+    write_file(path, drawn.getvalue())
 
 
 def _draw_confusion_matrix(figure: Any, report: ClassificationReport, side: float, title: str) -> None:

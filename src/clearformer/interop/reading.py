@@ -76,6 +76,7 @@ def read_model(folder: Path) -> ForeignModel:
         name: files.load(names[name]) if name in names else torch.zeros(shape)
         for name, shape in shapes.items()
     }
+    _check_finite(files, names, theirs)
     _check_copies_equal(files, architecture, places, theirs)
     _check_tables(files, architecture, config)
     return ForeignModel(architecture, config, to_ours(places, theirs), fields)
@@ -220,6 +221,16 @@ def _check_shapes(files: "_Tensors", names: Mapping[str, str], shapes: Mapping[s
             )
 
 
+def _check_finite(files: "_Tensors", names: Mapping[str, str], theirs: Mapping[str, Tensor]) -> None:
+    """Refuse weights of a training that diverged, and numbers that were damaged."""
+    for name, there in names.items():
+        if not theirs[name].isfinite().all():
+            raise CheckpointError(
+                f"{files.place}: the tensor {there} has numbers that are not finite; "
+                "download it again, or take an earlier checkpoint"
+            )
+
+
 def _check_copies_equal(
     files: "_Tensors", architecture: Architecture, places: Iterable[TensorMap], theirs: Mapping[str, Tensor]
 ) -> None:
@@ -257,6 +268,11 @@ class _Tensors:
         self._files: dict[str, Any] = {}
         for path in _weight_files(folder):
             for name, shape, dtype, file in _opened(path):
+                if name in self.shapes:
+                    raise CheckpointError(
+                        f"{path}: the tensor {shortened(name)} is in another file of {self.place} too; "
+                        "download them again"
+                    )
                 self.shapes[name], self.dtypes[name] = shape, dtype
                 self._files[name] = partial(_tensor, path, file, name)
 

@@ -98,17 +98,17 @@ class Inputs:
             known[token] = self.tokenizer.token_label(token)
         return known[token]
 
-    def position(self, position: int, of_source: bool = False) -> int:
+    def position(self, position: int, of_source: bool = False, name: str = "position") -> int:
         """Return a position of the text (or of the source) counted from 0; negative ones count from the end.
 
         Raises:
-            UserError: the position is not a whole number or is out of range.
+            UserError: the position is not a whole number or is out of range; the message calls the argument `name`.
         """
-        check_whole("position", position)
+        check_whole(name, position)
         n = len(self.source_labels) if of_source else len(self)
         if not -n <= position < n:
             raise UserError(
-                f"position {position} is beyond the {'source' if of_source else 'text'} of {count(n, 'token')}: give "
+                f"{name} {position} is beyond the {'source' if of_source else 'text'} of {count(n, 'token')}: give "
                 f"0 to {n - 1}, or -1 for the last"
             )
         return int(position) % n
@@ -225,7 +225,7 @@ def read(
         raise UserError("masked: only an encoder reads [MASK]; omit it")
     source = _checked(model, _ids(model, tokenizer, text))
     ids, following = _output(model, tokenizer, source, output)
-    ids = _checked(model, ids)
+    ids = _checked(model, ids, "output")
     return Inputs(model, tokenizer, row_of(model, ids), row_of(model, source), [*ids[1:], following])
 
 
@@ -304,15 +304,15 @@ def _output(
     return written[:-1] or [bos], written[-1]
 
 
-def _checked(model: Transformer, ids: list[int]) -> list[int]:
-    """Return the ids after checking that the model can read them."""
+def _checked(model: Transformer, ids: list[int], name: str = "text") -> list[int]:
+    """Return the ids of a text of that name after checking that the model can read them."""
     if not ids:
-        raise UserError("the text is empty: it has no tokens")
+        raise UserError(f"the {name} is empty: it has no tokens")
     n_tokens = model.embed.num_embeddings
     for token in ids:
         if not 0 <= token < n_tokens:
             raise UserError(f"the id {token} is outside the model's vocabulary of {n_tokens:,}")
-    check_length(len(ids), None, model.config.max_seq_len)
+    check_length(len(ids), None, model.config.max_seq_len, name)
     return ids
 
 
@@ -340,7 +340,7 @@ def _masked(inputs: Inputs, masked: Sequence[int]) -> Inputs:
     if not isinstance(inputs.model, Encoder) or mask_id is None:
         raise UserError("masked: only an encoder whose tokenizer has [MASK] reads one; omit it")
     tokens = inputs.tokens.clone()
-    tokens[0, [inputs.position(each) for each in masked]] = mask_id
+    tokens[0, [inputs.position(each, name="masked") for each in masked]] = mask_id
     return Inputs(inputs.model, inputs.tokenizer, tokens, None, inputs.predicted, inputs.class_names)
 
 

@@ -52,12 +52,12 @@ def check_padding(padding: Any, tokens: Tensor, name: str = "padding") -> None:
         )
 
 
-def check_length(n_positions: int, padding: SourcePadding, limit: int) -> None:
-    """Raise UserError where a row, its padding not counted, has more tokens than the model has positions."""
+def check_length(n_positions: int, padding: SourcePadding, limit: int, name: str = "text") -> None:
+    """Raise UserError where a row of a text, padding not counted, has more tokens than the model has positions."""
     if n_positions <= limit:
         return
     longest = n_positions if padding is None else int(padding.sum(1).max())
     if longest > limit:
         raise UserError(
-            f"the text is {longest} tokens long, but the model reads at most {limit} (model.max_seq_len)"
+            f"the {name} is {longest} tokens long, but the model reads at most {limit} (model.max_seq_len)"
         )

@@ -24,6 +24,7 @@ from clearformer.errors import (
     CheckpointError,
     DataError,
     RunError,
+    TokenizerError,
     UserError,
     did_you_mean,
     shortened,
@@ -249,7 +250,8 @@ def read_run(
     if not isinstance(average, Integral) or isinstance(average, bool):
         raise RunError(f"average: takes a whole number of checkpoints; got {shown(average)}")
     folder = find_run(name_or_path)
-    config, tokenizer = folder.read_config(), folder.read_tokenizer()
+    config = folder.read_config()
+    tokenizer = folder.read_tokenizer(config.model.vocab_size)
     where = resolve_device(device, key="device")
     model = build_undrawn(config.model)
     path, weights = find_weights(folder, str(checkpoint), int(average))
@@ -465,7 +467,7 @@ def read_own_data(run: RunLike, *, allow_changed: bool = False) -> OwnData:
     run.folder.trained_on()  # raises for an imported run, before data are read that are not its own
     try:
         prepared = prepare_data(run.config.data, run.tokenizer, max_tokens=run.config.model.max_seq_len)
-    except DataError as error:
+    except (DataError, TokenizerError) as error:
         raise DataError(f"{error}; {OTHER_DATA}") from None
     difference = run.folder.difference_of_text(prepared.manifest["source"]["sha256"])
     if difference and not allow_changed:

@@ -68,7 +68,8 @@ def replay_run(
     check_took(folder, step)
     if find_kept(folder, step) is not None:
         return read_run(folder.path, step, device)
-    config, tokenizer = folder.read_config(), folder.read_tokenizer()
+    config = folder.read_config()
+    tokenizer = folder.read_tokenizer(config.model.vocab_size)
     where = resolve_device(device, key="device")
     model = build_undrawn(config.model)
     model.load_state_dict(replayed_weights(folder, config, trained_task(folder, tokenizer), step, on_step))

@@ -151,13 +151,10 @@ def resumed_task(config: RunConfig, folder: RunFolder, reporter: Reporter) -> Ta
         DataError: they are others.
     """
     tokenizer = folder.read_tokenizer(config.model.vocab_size)
-    is_moved = config.data != folder.read_config().data
     try:
         task = make_task(config, tokenizer, reporter.preparing)
     except TokenizerError as error:
-        if is_moved:
-            raise DataError(f"these are not the data that {folder.path} was trained on: {error}") from None
-        raise
+        raise DataError(f"these are not the data that {folder.path} was trained on: {error}") from None
     folder.check_same_data(task.data_sha256, config.data)
     return task
 

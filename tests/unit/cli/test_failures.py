@@ -1,5 +1,8 @@
 """What is said of an error: one line, whose fault it is, and the way out."""
 
+import errno
+import tempfile
+
 import numpy as np
 import pytest
 import torch
@@ -58,6 +61,19 @@ def test_a_file_that_cannot_be_used_is_named() -> None:
     with pytest.raises(OSError) as error:
         open("/dev/null/x")  # noqa: PTH123, SIM115
     assert describe_error(error.value) == ("clearformer: /dev/null/x: Not a directory", 1)
+
+
+def test_a_full_disk_is_nobody_s_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    assert describe_error(full) == ("clearformer: [Errno 28] No space left on device; free some space", 1)
+
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/dev/null/x"])
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with pytest.raises(FileNotFoundError) as error:
+        tempfile.gettempdir()
+    line, status = describe_error(error.value)
+    assert "temporary directory found in ['/dev/null/x']; free some space there, or set TMPDIR to" in line
+    assert status == 1
 
 
 def test_a_line_is_one_line_that_a_terminal_obeys_not() -> None:

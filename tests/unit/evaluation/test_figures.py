@@ -8,6 +8,8 @@ from clearformer.errors import DiskError, MissingPackageError, UserError
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
 from clearformer.evaluation.figures import confusion_matrix_figure
 
+from ...full_disk import largest_file
+
 pytest.importorskip("matplotlib")
 
 
@@ -59,6 +61,21 @@ def test_a_figure_needs_a_known_ending_and_a_place(report: ClassificationReport,
     (tmp_path / "file").touch()
     with pytest.raises(DiskError, match="cannot be written"):
         confusion_matrix_figure(report, tmp_path / "file" / "confusion.png")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_on_a_full_disk_an_earlier_figure_stays(
+    report: ClassificationReport, tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"confusion{suffix}"
+    path.write_text("the earlier one")
+    with (
+        largest_file(1000),
+        pytest.raises(DiskError, match=f"confusion{suffix}: cannot be written: File too"),
+    ):
+        confusion_matrix_figure(report, path)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert path.read_text() == "the earlier one"
 
 
 def test_without_matplotlib_it_says_what_to_install(

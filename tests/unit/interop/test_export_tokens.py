@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tokenizers
 
-from clearformer.errors import TokenizerError
+from clearformer.errors import ConfigError, TokenizerError
 from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.tokenizers.folder import read_tokenizer, tokenizer_documents
 from clearformer.model import ModelConfig
@@ -192,6 +192,15 @@ def test_an_id_beyond_the_vocabulary_is_none(ids: Any, tmp_path: Path) -> None:
     assert read_tokenizer(tmp_path, Fields({"eos_token_id": ids}), config).eos_id == tokenizer.eos_id
     (tmp_path / "tokenizer_config.json").unlink()
     assert read_tokenizer(tmp_path, Fields({"eos_token_id": ids}), config).eos_id is None
+
+
+@pytest.mark.parametrize("ids", ["2", 2.0, True, [1, "2"], {"id": 2}])
+@pytest.mark.parametrize("name", ["eos_token_id", "pad_token_id", "bos_token_id"])
+def test_an_id_that_is_no_number_is_refused(name: str, ids: Any, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("byte", "decoder")
+    written(tokenizer, "decoder", tmp_path)
+    with pytest.raises(ConfigError, match=f"config.json: {name}: expected the id of a token, a whole number"):
+        read_tokenizer(tmp_path, Fields({name: ids}), config_of(tokenizer, "decoder"))
 
 
 def test_a_vocabulary_that_is_too_large(tmp_path: Path) -> None:

@@ -248,6 +248,27 @@ def test_several_files(folder: Path) -> None:
     assert "no file '../model-0.safetensors' beside it" in str(outside)
 
 
+def test_a_tensor_in_two_files_is_refused(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").rename(folder / "model-0.safetensors")
+    save_file(
+        {"transformer.wte.weight": tensors["transformer.wte.weight"] + 1}, folder / "model-1.safetensors"
+    )
+    where = dict.fromkeys(tensors, "model-0.safetensors") | {"of": "model-1.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+    error = refusal(folder)
+    assert "model-1.safetensors: the tensor transformer.wte.weight is in another file" in str(error)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_not_finite_are_refused(folder: Path, number: float) -> None:
+    error = refusal(
+        change_tensors(folder, lambda tensors: tensors["transformer.wte.weight"][3].fill_(number))
+    )
+    assert isinstance(error, CheckpointError)
+    assert "the tensor transformer.wte.weight has numbers that are not finite" in str(error)
+
+
 def test_the_index_of_an_earlier_save_is_passed_over(folder: Path) -> None:
     """transformers takes away the files that it names, but not the index itself."""
     index = {"weight_map": {"transformer.wte.weight": "model-00001-of-00002.safetensors"}}

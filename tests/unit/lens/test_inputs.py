@@ -141,7 +141,12 @@ def bad_inputs(decoder: Run, encoder: Run, translator: Run) -> list[tuple[Any, s
             lambda: lens.read(encoder, "bank", masked=1),  # type: ignore[arg-type]
             "masked: a list of positions, such as [1]; got 1",
         ),
-        (lambda: lens.read(encoder, "the bank", masked=[99]), "position 99 is beyond the text"),
+        (lambda: lens.read(encoder, "the bank", masked=[99]), "masked 99 is beyond the text"),
+        (lambda: lens.read(translator, "bank", []), "the output is empty"),
+        (
+            lambda: lens.read(translator, "bank", [1] * 200),
+            "the output is 200 tokens long, but the model reads",
+        ),
         (lambda: lens.read(translator.model, [1, 2]), "output: a model alone needs the ids"),
         (
             lambda: lens.read(decoder, "bank", tokenizer="x"),  # type: ignore[arg-type]
@@ -151,7 +156,7 @@ def bad_inputs(decoder: Run, encoder: Run, translator: Run) -> list[tuple[Any, s
     ]
 
 
-@pytest.mark.parametrize("case", range(19))
+@pytest.mark.parametrize("case", range(21))
 def test_what_cannot_be_read_is_one_clear_line(
     case: int, decoder: Run, encoder: Run, translator: Run
 ) -> None:

@@ -54,6 +54,14 @@ class Fields:
             self.refuse(name, f"expected true or false; got {shown(value)}")
         return value
 
+    def ids(self, name: str) -> list[int]:
+        """Return the ids of a field that holds one token's id or a list of them; none if it is absent."""
+        value = self.get(name, [])
+        ids = value if isinstance(value, list) else [value]
+        if not all(type(each) is int for each in ids):
+            self.refuse(name, f"expected the id of a token, a whole number; got {shown(value)}")
+        return ids
+
     def choice(self, name: str, default: str | None, table: Mapping[str, T]) -> T:
         """Return the entry of a table that a field names."""
         value = self.get(name, default)

@@ -108,6 +108,7 @@ def read_tokenizer(folder: Path, fields: Fields, config: ModelConfig) -> Tokeniz
 
     Raises:
         TokenizerError: there is none, it is damaged, or it has more tokens than the model.
+        ConfigError: a special token's id in config.json is no whole number.
     """
     document = read_document(folder)
     try:
@@ -172,26 +173,24 @@ def _roles_here(
     family, first_of = config.family, partial(_first_of, config.vocab_size or 0)
     usual = BERT_NAMES if family == "encoder" else {}
     ids = {role: vocabulary.get(name) for role, name in (usual | _named_tokens(folder)).items()}
-    ends = [*_listed(fields.get("eos_token_id")), *_listed(_generation(folder).get("eos_token_id"))]
+    ends = [*fields.ids("eos_token_id"), *_generation(folder).ids("eos_token_id")]
     roles = {
         "unk": ids.get("unk_token"),
         "mask": ids.get("mask_token"),
-        "pad": first_of(ids.get("pad_token"), fields.get("pad_token_id")),
-        "eos": first_of(ends, ids.get("eos_token")),
+        "pad": first_of(ids.get("pad_token"), *fields.ids("pad_token_id")),
+        "eos": first_of(*ends, ids.get("eos_token")),
     }
     if family == "decoder":
         # The model was trained to read <bos> before a text only if the tokenizer itself puts it there.
-        bos = first_of(fields.get("bos_token_id"), ids.get("bos_token"))
+        bos = first_of(*fields.ids("bos_token_id"), ids.get("bos_token"))
         roles["bos"] = bos if before == [bos] else None
     elif family == "encoder":
         roles |= {"bos": ids.get("cls_token"), "eos": ids.get("sep_token")}
         _check_encoder_has(roles, masked=config.n_classes is None)
     else:
-        roles["bos"] = first_of(fields.get("decoder_start_token_id"), roles["pad"])
-    if (
-        family != "encoder"
-        and len(several := dict.fromkeys(each for each in ends if first_of(each) is not None)) > 1
-    ):
+        roles["bos"] = first_of(*fields.ids("decoder_start_token_id"), roles["pad"])
+    several = dict.fromkeys(token for token in ends if first_of(token) is not None)
+    if family != "encoder" and len(several) > 1:
         logger.warning(
             "%s: eos_token_id names the tokens %s; a text ends at %s alone (stop texts can end it at the others)",
             folder,
@@ -201,10 +200,10 @@ def _roles_here(
     return {role: token for role, token in roles.items() if token is not None}
 
 
-def _generation(folder: Path) -> dict[str, Any]:
+def _generation(folder: Path) -> Fields:
     """Return what generation_config.json says, if there is one."""
     path = folder / GENERATION
-    return read_json(path) if path.is_file() else {}
+    return Fields(read_json(path) if path.is_file() else {}, str(path))
 
 
 def _check_encoder_has(roles: Mapping[str, int | None], masked: bool) -> None:
@@ -217,17 +216,12 @@ def _check_encoder_has(roles: Mapping[str, int | None], masked: bool) -> None:
         )
 
 
-def _first_of(n_rows: int, *candidates: Any) -> int | None:
-    """Return the first candidate that is an id of the model, or the first of a list of ids.
+def _first_of(n_rows: int, *candidates: int | None) -> int | None:
+    """Return the first candidate that is an id of the model.
 
     Old files have -1 for none, and a GPT-2 of few tokens still the id of the original's <|endoftext|>.
     """
-    flat = [candidate for each in candidates for candidate in _listed(each)]
-    return next((token for token in flat if type(token) is int and 0 <= token < n_rows), None)
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    return next((token for token in candidates if token is not None and 0 <= token < n_rows), None)
 
 
 def _named_tokens(folder: Path) -> dict[str, str]:

@@ -78,6 +78,8 @@ def loss_of(inputs: Inputs) -> MeanLoss:
         UserError: there are none, because the model is a classifier or there is only one token.
     """
     targets = [IGNORED if token is None else token for token in inputs.predicted]
+    if inputs.class_names:
+        raise UserError("a classifier predicts no token of the text, so the text has no loss; give a target")
     if set(targets) <= {IGNORED}:
         raise UserError("the text has no token to predict, so it has no loss; give a target or a longer text")
     return MeanLoss(torch.tensor([targets], device=inputs.tokens.device))

@@ -205,13 +205,13 @@ def score(
     block, layer = block_of(inputs, prefix, layer)
     module = attention_of(block, sublayer, layer)
     head = check_head(inputs, head)
-    cross = attention == "cross_attn"
+    cross, from_source = attention == "cross_attn", attention in ("encoder", "cross_attn")
     readers, read_ones = (
         inputs.source_labels if of_source else inputs.labels
-        for of_source in (attention == "encoder", attention in ("encoder", "cross_attn"))
+        for of_source in (attention == "encoder", from_source)
     )
     at = inputs.position(position, of_source=attention == "encoder")
-    read_at = None if key is None else inputs.position(key, of_source=attention in ("encoder", "cross_attn"))
+    read_at = None if key is None else inputs.position(key, from_source, "key")
     path = f"{prefix}blocks.{layer}.{sublayer}"
     if read_at is not None:
         check_may_read(inputs, module, attention, at, read_at)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from clearformer.errors import ClearformerError, ConfigError, needs_extra, shortened, shown
+from clearformer.files import write_file
 from clearformer.training.config import RunConfig
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import Progress
@@ -45,9 +46,13 @@ class JSONLines:
         self.path.write_text("")
 
     def resume(self, config: RunConfig, step: int) -> None:
-        """Keep the lines up to the step at which training resumes."""
+        """Keep the lines up to the step at which training resumes.
+
+        Raises:
+            DiskError: the file cannot be written; it is intact.
+        """
         lines = self.path.read_text().splitlines(keepends=True) if self.path.is_file() else []
-        self.path.write_text("".join(line for line in lines if _step_of(line) <= step))
+        write_file(self.path, "".join(line for line in lines if _step_of(line) <= step).encode())
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         with self.path.open("a") as file:

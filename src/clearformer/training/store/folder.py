@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import hashlib
 import json
 import os
 import platform
@@ -61,13 +62,12 @@ class RunFolder:
             with disk_errors(self.path):
                 make_folders(self.checkpoints)
             tokenizer.save(self.tokenizer_file)
-            write_file(
-                self.env_file,
-                (
-                    json.dumps(environment() | {"preset": preset, "text_sha256": text_sha256}, indent=1)
-                    + "\n"
-                ).encode(),
-            )
+            began_with = {
+                "preset": preset,
+                "text_sha256": text_sha256,
+                "tokenizer_sha256": sha256_of(self.tokenizer_file),
+            }
+            write_file(self.env_file, (json.dumps(environment() | began_with, indent=1) + "\n").encode())
             self.write_config(config)
         except BaseException:
             with suppress(OSError):
@@ -223,8 +223,14 @@ class RunFolder:
 
         Raises:
             TokenizerError: the file is missing or damaged.
-            RunError: it has more tokens than the model, so it is another run's.
+            RunError: it has changed since the run began, or has more tokens than the model, so it is another run's.
         """
+        began_with, now = self._recorded("tokenizer_sha256"), sha256_of(self.tokenizer_file)
+        if isinstance(began_with, str) and now not in (began_with, None):
+            raise RunError(
+                f"{self.tokenizer_file}: changed since the run began (its SHA-256 was {began_with[:12]} and is "
+                f"{now[:12]}); restore the one of this run, as with another its model would read other tokens"
+            )
         tokenizer = load_tokenizer(self.tokenizer_file)
         if n_known is not None and tokenizer.vocab_size > n_known:
             raise RunError(
@@ -232,6 +238,14 @@ class RunFolder:
                 "(model.vocab_size): this is another run's file; restore the run's own"
             )
         return tokenizer
+
+
+def sha256_of(file: Path) -> str | None:
+    """Return the SHA-256 of a file's content; None if it cannot be read."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 class Record:

@@ -25,13 +25,13 @@ def pretrained_tokenizer(config: RunConfig) -> Tokenizer | None:
     if config.train.pretrained is None:
         return None
     folder = RunFolder(Path(config.train.pretrained))
-    theirs = folder.read_config().tokenizer
-    if config.tokenizer != theirs:
+    theirs = folder.read_config()
+    if config.tokenizer != theirs.tokenizer:
         raise ConfigError(
-            f"tokenizer: {_described(config.tokenizer)} is not {_described(theirs)}, the tokenizer of "
+            f"tokenizer: {_described(config.tokenizer)} is not {_described(theirs.tokenizer)}, the tokenizer of "
             f"train.pretrained={folder.path}; remove the setting to use that one"
         )
-    return folder.read_tokenizer()
+    return folder.read_tokenizer(theirs.model.vocab_size)
 
 
 def load_pretrained(model: nn.Module, run: Path, reporter: Reporter) -> None:

@@ -267,6 +267,14 @@ def test_a_wrong_weight_is_named(model: Any) -> None:
 # --- measures -------------------------------------------------------------------------------------------------
 
 
+def test_a_classifier_predicts_no_token_of_the_text() -> None:
+    classifier = build(ModelConfig(family="encoder", vocab_size=V, d_model=8, n_layers=1, n_classes=3))
+    with pytest.raises(
+        UserError, match="a classifier predicts no token of the text, so the text has no loss"
+    ):
+        loss_of(lens.read(classifier, TEXT))
+
+
 def test_the_loss_is_of_the_targets_that_count(model: Any, text: lens.Inputs) -> None:
     logits = model.eval()(*text.arguments)
     losses = -logits[0, :-1].log_softmax(-1)[range(T - 1), TEXT[1:]]

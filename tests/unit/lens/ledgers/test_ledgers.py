@@ -276,7 +276,7 @@ REFUSED = [
         {"layer": 1, "key": 5, "position": 2},
         "key 5: the query at position 2 may not read it, because it comes later",
     ),
-    ({"layer": 1, "key": 9}, "position 9 is beyond the text of 7 tokens: give 0 to 6"),
+    ({"layer": 1, "key": 9}, "key 9 is beyond the text of 7 tokens: give 0 to 6"),
     (
         {"layer": 1, "key": 0, "attention": "cross_attn"},
         "attention=cross_attn: only an encoder-decoder has it",

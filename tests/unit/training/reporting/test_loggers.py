@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 import clearformer as cf
-from clearformer.errors import ClearformerError, ConfigError
+from clearformer.errors import ClearformerError, ConfigError, DiskError
 from clearformer.training.reporting.loggers import JSONLines, LoggingReporter, TensorBoard, WandB
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.folder import read_metrics
+
+from ....full_disk import largest_file
 
 
 class Kept:
@@ -74,6 +76,16 @@ def test_json_lines_go_on_with_a_resumed_run(tmp_path: Path) -> None:
 
     LoggingReporter(Reporter(), [file]).begin(config, Progress())
     assert file.path.read_text() == ""
+
+
+def test_json_lines_stay_whole_on_a_full_disk(tmp_path: Path) -> None:
+    file = JSONLines(tmp_path / "log.jsonl")
+    for step in range(1, 40):
+        file.log(step, {"loss": 1.0})
+    before = file.path.read_text()
+    with largest_file(len(before) // 2), pytest.raises(DiskError, match=r"log\.jsonl: cannot be written"):
+        file.resume(cf.preset("quick"), 39)
+    assert file.path.read_text() == before
 
 
 def test_tensorboard_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,31 @@ def test_a_folder_reads_back_what_it_was_begun_with(
     assert folder.read_tokenizer().to_json() == tokenizer.to_json()
 
 
+@pytest.mark.parametrize("change", ['"a"', "", "{", "{}"])
+def test_a_tokenizer_that_was_replaced_is_refused(folder: RunFolder, change: str) -> None:
+    """By that of another run with as many tokens, or by a file that was damaged."""
+    file, own = folder.tokenizer_file, folder.tokenizer_file.read_text()
+    file.write_text(own.replace('"a"', '"b"', 1) if change == '"a"' else change)
+    with pytest.raises(
+        RunError, match=r"tokenizer\.json: changed since the run began .*; restore the one of this"
+    ):
+        folder.read_tokenizer()
+
+    file.write_text(own)
+    assert folder.read_tokenizer().to_json() == own
+
+
+def test_an_older_run_s_tokenizer_is_read_as_it_is(folder: RunFolder, tokenizer: Tokenizer) -> None:
+    """Its env.json does not say what it began with."""
+    env = json.loads(folder.env_file.read_text())
+    del env["tokenizer_sha256"]
+    folder.env_file.write_text(json.dumps(env))
+    folder.tokenizer_file.write_text(folder.tokenizer_file.read_text() + "\n")
+    assert folder.read_tokenizer().to_json() == tokenizer.to_json()
+    with pytest.raises(RunError, match="this is another run's file"):
+        folder.read_tokenizer(tokenizer.vocab_size - 1)
+
+
 def test_the_configuration_is_complete(folder: RunFolder) -> None:
     """Defaults included: what they are may change in a later version."""
     text = folder.config_file.read_text()
