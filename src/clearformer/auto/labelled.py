@@ -1,6 +1,6 @@
 """The rules of `auto` for labelled texts: a classifier.
 
-    texts' size, seconds, machine's rate -> FLOPs -> parameters -> shape; tokens -> passes -> steps
+    texts' size, seconds, machine's rate -> FLOPs -> parameters -> shape; tokens -> passes -> steps, WordPiece dropout
 
 The constants come from runs on TREC, AG News and SST-2 on CPU cores (benchmarks/RESULTS.md).
 """
@@ -45,7 +45,8 @@ LEAST_VOCABULARY, MOST_VOCABULARY = 500, 14_000
 BATCH = 64
 LEAST_LR, MOST_LR = 0.004, 0.01
 STEPS_OF_LEAST_LR = 1000
-MOST_PASSES = 16
+MOST_PASSES, FRESH_PASSES = 16, 3
+MOST_LEFT_OUT, LEFT_OUT_PER_PASS = 0.3, 0.03  # of WordPiece's longest matches
 # Steps: from here on, the mean of the weights over the last hundred no longer includes the beginning.
 LEAST_FOR_A_MEAN = 200
 HEAD = 32
@@ -104,7 +105,9 @@ def choose(budget: Budget) -> Recommendation:
         data=LabelledData(too_long="truncate"),
         tokenizer=tokenizer,
         train=TrainConfig(
-            objective=ClassificationObjective(),
+            objective=ClassificationObjective(
+                wordpiece_dropout=wordpiece_dropout_for(passes) if tokenizer.kind == "wordpiece" else 0.0
+            ),
             batch_size=BATCH,
             grad_accum_steps=parts_for(BATCH * context, context, bytes_per_position, budget.memory),
             max_wall_seconds=budget.seconds,
@@ -131,6 +134,11 @@ def lr_for(n_steps: int) -> float:
     return float(f"{min(MOST_LR, LEAST_LR * max(1.0, STEPS_OF_LEAST_LR / n_steps) ** 0.4):.2g}")
 
 
+def wordpiece_dropout_for(passes: float) -> float:
+    """Return none while the texts are fresh, then more with each pass."""
+    return round(min(MOST_LEFT_OUT, LEFT_OUT_PER_PASS * max(0.0, passes - FRESH_PASSES)), 2)
+
+
 def context_for(longest: float) -> int:
     """Return a power of two that holds the longest text, up to `LONGEST`; longer texts are truncated."""
     return min(LONGEST, max(SHORTEST, 2 ** math.ceil(math.log2(max(longest, 1) + 2))))
@@ -153,7 +161,8 @@ def block_parameters(d_model: int, n_layers: int) -> int:
 
 def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, passes: float) -> list[str]:
     """List the reasons for the choices."""
-    model = run.model
+    model, objective = run.model, run.train.objective
+    assert isinstance(objective, ClassificationObjective)
     n_parameters = block_parameters(model.d_model, model.n_layers)
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
@@ -161,7 +170,8 @@ def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, pas
         "square root of the FLOPs",
         f"tokens: {words_for(run.tokenizer)}, {budget.n_texts:,} texts, {budget.n_bytes / 1e6:.3g} MB; the first "
         f"{model.max_seq_len} of each text",
-        f"about {n_steps:,} steps of {BATCH} texts: {passes:.1f} passes",
+        f"about {n_steps:,} steps of {BATCH} texts: {passes:.1f} passes, WordPiece dropout "
+        f"{objective.wordpiece_dropout:g}",
         f"learning rate of matrices {run.train.lr:g}: higher for fewer steps",
     ]
     return reasons + reason_to_end(run, passes, MOST_PASSES)

@@ -17,11 +17,13 @@ from clearformer.auto.labelled import (
     block_parameters,
     choose,
     lr_for,
+    wordpiece_dropout_for,
 )
 from clearformer.data import LabelledData
 from clearformer.errors import DataError
 from clearformer.presets import resolve_run
-from clearformer.text import WordPieceTokenizerSpec
+from clearformer.text import BPETokenizerSpec, WordPieceTokenizerSpec
+from clearformer.training.objectives import ClassificationObjective
 from clearformer.training.planning.memory import training_memory
 from clearformer.training.planning.run_plan import expected_vocabulary
 
@@ -68,6 +70,17 @@ def test_few_texts_are_soon_read_often_enough() -> None:
     assert f"{MOST_PASSES} passes are enough" in few.reasons[-1]
     assert many.run.train.max_steps == 3_000_000 * MOST_PASSES // BATCH
     assert not any("are enough" in reason for reason in many.reasons)
+
+
+def test_words_are_cut_anew_where_texts_are_read_often() -> None:
+    assert [wordpiece_dropout_for(passes) for passes in (0.1, 3, 5.4, 10, 16)] == [0, 0, 0.07, 0.21, 0.3]
+    few, many = choose(budget(2000, 600)), choose(budget(3_000_000, 600))
+    of_bpe = choose(replace(budget(2000, 600), tokenizer=BPETokenizerSpec(vocab_size=500)))
+
+    assert few.run.train.objective == ClassificationObjective(wordpiece_dropout=0.3)
+    assert any("passes, WordPiece dropout 0.3" in reason for reason in few.reasons)
+    for other in (many, of_bpe):
+        assert other.run.train.objective == ClassificationObjective()
 
 
 def test_the_rate_is_higher_for_fewer_steps_within_limits() -> None:
