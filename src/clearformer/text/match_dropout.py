@@ -39,7 +39,8 @@ class MatchDropout:
         A word is cut anew from its first token that is left out.
         """
         left_out = (rng.random(len(tokens)) < self.probability) & self._tokenizer.is_plain[tokens]
-        bounds = np.append(np.flatnonzero(~self._goes_on[tokens]), len(tokens)).tolist()  # of words
+        bounds = [*np.flatnonzero(~self._goes_on[tokens]).tolist(), len(tokens)]  # of words
+        left_out[: bounds[0]] = False  # the rest of a word that began before
         n_left_out, row = self._n_left_out(rng), tokens.tolist()
         drawn: list[int] = []
         done = 0

@@ -84,6 +84,17 @@ def test_what_stands_before_a_token_that_is_left_out_stays() -> None:
     assert ways == {("x", "##ab", "x"), ("x", "##a", "##b", "x")}
 
 
+def test_the_rest_of_a_word_that_began_before_stays() -> None:
+    tokenizer = WordPieceTokenizer(["b", "bc", "##b", "##c", "##bc"])
+    rest, word = (tokenizer.id_of(spelling) for spelling in ("##bc", "bc"))
+    assert rest is not None
+    assert word is not None
+
+    ways = {tuple(spelled(tokenizer, drawn(tokenizer, [rest, word], 0.5, seed))) for seed in range(40)}
+
+    assert ways == {("##bc", "bc"), ("##bc", "b", "##c")}
+
+
 def test_a_word_without_another_way_stays() -> None:
     tokenizer = WordPieceTokenizer(["ab", "a", "##c", "abc", "q"])  # after "a" nothing begins with "b"
 
