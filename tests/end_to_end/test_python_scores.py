@@ -53,7 +53,7 @@ def test_what_cannot_be_measured_is_told_in_one_line(home: Path) -> None:
     with pytest.raises(RunError, match=r"^split: the run's data have no split 'valid'; they have train, val"):
         run.evaluate(split="valid")
     with pytest.raises(UserError, match=r"^split: the name of a split; got \[0\]$"):
-        run.evaluate(split=[0])
+        run.evaluate(split=[0])  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"^data: takes one file; got 2"):
         run.evaluate(["a", "b"])
     with pytest.raises(DataError, match=r"nothing\.txt"):
