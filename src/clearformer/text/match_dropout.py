@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Int64
 
 from clearformer.text.kinds.wordpiece import CONTINUES, WordPieceTokenizer, is_continuing
 
@@ -33,8 +32,8 @@ class MatchDropout:
         self._goes_on = np.array([is_continuing(spelling) for spelling in tokenizer.spellings])
         self._matches = lru_cache(maxsize=REMEMBERED)(self._find_matches)
 
-    def draw(self, tokens: Int64[np.ndarray, " N"], rng: np.random.Generator) -> Int64[np.ndarray, " M"]:
-        """Return a text's tokens with its words cut anew; special tokens stay.
+    def draw(self, tokens: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return a text's tokens [N] int64 with its words cut anew, [M] int64; special tokens stay.
 
         A word is cut anew from its first token that is left out.
         """
