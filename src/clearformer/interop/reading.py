@@ -35,6 +35,7 @@ from clearformer.model import ModelConfig
 from clearformer.model.positions import RoPE, Sinusoidal
 
 CONFIG = "config.json"
+GENERATION = "generation_config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")

@@ -14,10 +14,8 @@ from clearformer.decoding.beam import BeamSearch
 from clearformer.files import give_usual_mode
 from clearformer.interop.mapping.matching import ArchitectureMatch
 from clearformer.interop.mapping.tensors import in_float32, to_theirs
-from clearformer.interop.reading import CONFIG, WEIGHTS
+from clearformer.interop.reading import CONFIG, GENERATION, WEIGHTS
 from clearformer.model import ModelConfig
-
-GENERATION = "generation_config.json"
 
 
 @dataclass(frozen=True)

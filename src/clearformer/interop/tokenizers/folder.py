@@ -9,9 +9,8 @@ from typing import Any
 
 from clearformer.errors import TokenizerError
 from clearformer.interop.mapping.fields import Fields
-from clearformer.interop.reading import read_json
+from clearformer.interop.reading import GENERATION, read_json
 from clearformer.interop.tokenizers.legacy import added_token, from_older_files
-from clearformer.interop.writing import GENERATION
 from clearformer.model import ModelConfig
 from clearformer.text import Tokenizer, VocabularyTokenizer
 from clearformer.text.documents import added_tokens, open_backend

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -282,7 +283,9 @@ def repeated(
         raise UserError(
             "heads are scored on at least 2 tokens and their repetition; n_tokens or model.max_seq_len is too small"
         )
-    choice = torch.tensor(_plain_tokens(model, tokenizer))
+    choice = torch.arange(model.embed.num_embeddings)
+    if tokenizer is not None:
+        choice = torch.from_numpy(np.flatnonzero(tokenizer.is_plain))
     numbers = torch.Generator().manual_seed(seed)
     if len(choice) >= n:
         said = torch.stack(
@@ -293,14 +296,6 @@ def repeated(
     before = torch.full((n_texts, start), bos if bos is not None else 0)
     tokens = torch.cat([before, said, said], dim=1).to(model.embed.weight.device)
     return Repeated(tokens, start, n)
-
-
-def _plain_tokens(model: Transformer, tokenizer: Tokenizer | None) -> list[int]:
-    """Return the ids of all tokens except special ones."""
-    if tokenizer is None:
-        return list(range(model.embed.num_embeddings))
-    special = {tokenizer.id_of(name) for name in tokenizer.specials}
-    return [token for token in range(tokenizer.vocab_size) if token not in special]
 
 
 def repeat_losses(model: Transformer, output: Float[Tensor, "B T V"], text: Repeated) -> tuple[float, float]:
