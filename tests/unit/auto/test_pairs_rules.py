@@ -23,6 +23,7 @@ from clearformer.presets import resolve_run
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
 from clearformer.training.config import RunConfig
 from clearformer.training.objectives import TranslationObjective
+from clearformer.training.optim.optimizers import Muon
 from clearformer.training.planning.memory import training_memory
 from clearformer.training.planning.run_plan import expected_vocabulary
 
@@ -49,6 +50,7 @@ def test_what_comes_out_is_a_run_that_fits(n_bytes: int, seconds: float, rate: f
     assert run.train.max_seconds is None
     assert run.model.family == "encoder-decoder"
     assert 0 <= run.model.dropout <= 0.3
+    assert run.train.optimizer == Muon(adam_lr=0.01, cautious=True)
     smallest = shape_of(0)
     shape = run.model.d_model, run.model.n_layers
     assert shape == smallest or block_parameters(*shape) <= PARAMETERS_PER_BYTE * n_bytes

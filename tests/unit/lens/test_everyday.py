@@ -128,6 +128,19 @@ def test_each_layer_is_read_through_the_final_norm_of_its_own_stream() -> None:
     assert found.best[1][1] == found.layers[1].top[0].token
 
 
+def test_a_layer_whose_logits_are_nan_ranks_the_target_last_and_is_not_certain() -> None:
+    run = run_of("decoder", "char")
+    with torch.no_grad():
+        for weights in run.model.blocks[1].parameters():
+            weights.fill_(torch.nan)
+    found = lens.logit_lens(run, "bank", position=1)
+    before, after = found.layers[1], found.layers[2]
+    assert before.rank < run.tokenizer.vocab_size
+    assert before.entropy > 0
+    assert after.rank == run.tokenizer.vocab_size
+    assert np.isnan([after.entropy, after.probability, after.kl, after.top[0].probability]).all()
+
+
 def test_the_json_of_the_logit_lens_has_the_fields_that_others_rely_on(runs: dict[str, Run]) -> None:
     [first, *_] = lens.logit_lens(runs["decoder"], TEXT).to_dict()["layers"]
     assert first.keys() == {"name", "top", "rank", "entropy", "probability", "kl"}

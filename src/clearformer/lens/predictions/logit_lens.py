@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from clearformer.decoding import Text
@@ -332,25 +332,31 @@ def _layers(inputs: Inputs, logits: Float[Tensor, "L V"], target: int, top: int)
     """Return the predictions of each layer at the position whose logits are given."""
     logs = at_least_float32(logits).log_softmax(-1)
     likeliest = logits.topk(min(top, logits.shape[-1])).indices
-    ranks = 1 + (logits > logits[:, target, None]).sum(-1)
-    entropies = -(logs.exp() * logs).nan_to_num().sum(-1)
-    last = logs[-1]
-    divergences = (last.exp() * (last - logs)).nan_to_num().sum(-1)
+    ranks = _ranks(logits, target)
+    chances = logs.exp()
+    entropies = torch.special.entr(chances).sum(-1)
+    divergences = torch.where(chances[-1] == 0, 0, chances[-1] * (logs[-1] - logs)).sum(-1)  # 0 ln 0 is 0
     columns = zip(
         stream_names(inputs.model),
         likeliest.tolist(),
-        logs.gather(-1, likeliest).exp().tolist(),
+        chances.gather(-1, likeliest).tolist(),
         ranks.tolist(),
         entropies.tolist(),
-        logs[:, target].exp().tolist(),
+        chances[:, target].tolist(),
         divergences.tolist(),
         strict=True,
     )
     return [
         Layer(
             name,
-            [Guess(inputs.output_label(token), p) for token, p in zip(tokens, chances, strict=True)],
+            [Guess(inputs.output_label(token), p) for token, p in zip(tokens, probabilities, strict=True)],
             *rest,
         )
-        for name, tokens, chances, *rest in columns
+        for name, tokens, probabilities, *rest in columns
     ]
+
+
+def _ranks(logits: Float[Tensor, "L V"], target: int) -> Int[Tensor, " L"]:
+    """Return the target's rank in each layer; the last where logits are NaN, as in a run that diverged."""
+    before = ~(logits <= logits[:, target, None])
+    return (1 + before.sum(-1)).clamp(max=logits.shape[-1])
