@@ -168,6 +168,7 @@ def check_causality(model: Decoder) -> None:
     changed[:, PLACE] = (tokens[:, PLACE] + 1) % V
     with torch.no_grad():
         before, after = model(tokens), model(changed)
+    assert before.isfinite().all(), "causality: the logits are not finite"
     assert close(after[:, :PLACE], before[:, :PLACE]), "causality: a changed token changes earlier logits"
 
 

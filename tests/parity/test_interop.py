@@ -182,6 +182,10 @@ DECODERS: dict[str, Source] = {
         partial(llama_like, transformers.MistralForCausalLM, num_key_value_heads=3, sliding_window=5),
         modeling_mistral,
     ),
+    "mistral, no window, heads that do not divide the width": (
+        partial(llama_like, transformers.MistralForCausalLM, hidden_size=29, sliding_window=None),
+        modeling_mistral,
+    ),
     "qwen3": (
         partial(llama_like, transformers.Qwen3ForCausalLM, hidden_size=29, head_dim=14),
         modeling_qwen3,

@@ -45,6 +45,7 @@ MODELS = {
     "Llama, a head of its own": ModelConfig(
         **LLAMA_LIKE, attention=MultiHead(n_heads=2), tie_embeddings=False
     ),
+    "Mistral": ModelConfig(**LLAMA_LIKE, attention=MultiHead(n_heads=5, d_head=6)),
     "Qwen3": ModelConfig(**LLAMA_LIKE, attention=MultiHead(n_heads=2, qk_norm=RMSNorm(eps=1e-5))),
 }
 
@@ -224,6 +225,11 @@ def test_neighbours_turned_there_are_halves_turned_here() -> None:
             ),
             TOKENIZER,
             "model.attention.qkv_bias=true does not fit",
+        ),
+        (
+            MODELS["Llama"].replace(attention=MultiHead(n_heads=2, window=5)),
+            TOKENIZER,
+            "model.attention.window=5 does not fit: in GGUF a Mistral has none there",
         ),
         (MODELS["GPT-2"], CharTokenizerSpec().train([TEXT]), "tokenizer.kind=char does not fit"),
         (

@@ -257,6 +257,18 @@ def test_a_tokeniser_of_one_s_own_is_trained_with_saved_and_read_again(tmp_path:
     check_kind(WordsSpec(), d_model=12, n_layers=1, attention={"n_heads": 2})
 
 
+def test_a_train_that_returns_no_tokeniser_is_told_so() -> None:
+    class Forgetful(WordsSpec):
+        kind: Literal["forgetful"] = "forgetful"  # type: ignore[assignment]
+
+        def train(self, texts: Iterable[str], specials: Sequence[str] = ()) -> Any:
+            WordsSpec().train(texts, specials)
+
+    register("tokenizer")(Forgetful)
+    with pytest.raises(TokenizerError, match=r"^tokenizer\.kind: train must return a tokenizer; got None"):
+        check_kind(Forgetful(), d_model=12, n_layers=1, attention={"n_heads": 2})
+
+
 def test_a_piece_that_the_vocabulary_lacks_is_named_with_its_place() -> None:
     with pytest.raises(TokenizerError, match=r"'t' \(U\+0074\) at line 2, column 1 begins 'two', which the"):
         Words(["one", "\n"]).encode("one\ntwo")

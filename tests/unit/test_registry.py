@@ -466,6 +466,10 @@ def reads_the_future(self: Any, x: Tensor, *rest: Any, **named: Any) -> Tensor:
     return MultiHeadModule.forward(self, x, *rest, **named) + x.mean(1, keepdim=True)
 
 
+def without_numbers(self: Any, x: Tensor, *rest: Any, **named: Any) -> Tensor:
+    return MultiHeadModule.forward(self, x, *rest, **named) * torch.nan
+
+
 def forgets(self: Any, x: Tensor, mask: Any, positions: Any, cache: Any = None, memory: Any = None) -> Tensor:
     fresh = None if cache is None else self.new_cache()
     return MultiHeadModule.forward(self, x, mask, positions, fresh, memory) if fresh is None else x
@@ -479,6 +483,7 @@ def other_pattern(self: Any, *parts: Any) -> Tensor:
     ("methods", "line"),
     [
         ({"forward": reads_the_future}, "^causality: a changed token changes earlier logits"),
+        ({"forward": without_numbers}, "^causality: the logits are not finite"),
         ({"forward": forgets}, "^cache: chunks of"),
         ({"formula": other_pattern}, "^(cache|fused = plain):"),
         ({"new_cache": lambda self: Forgetful()}, "^drafts: tokens that were dropped"),
@@ -514,6 +519,28 @@ def test_what_trains_nothing_is_told_so() -> None:
     standing = spec_of("standing", after_warmup=lambda self, step, warmup_steps, progress: 0.0)
     with pytest.raises(AssertionError, match=r"^training: no weight has changed"):
         check_kind(register("schedule")(standing)())
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"), [(float("nan"), "nan"), (float("inf"), "inf"), (None, "None"), ("1", "'1'")]
+)
+def test_a_schedule_without_a_finite_number_is_told_so(factor: Any, said: str) -> None:
+    """A run blames the learning rate for weights that are not finite, and not the schedule."""
+    spec = spec_of("unfinished", after_warmup=lambda self, step, warmup_steps, progress: factor)
+    line = (
+        rf"^train\.schedule\.kind: Part\.after_warmup must return a finite number; got {said} for step \d+$"
+    )
+    with pytest.raises(ConfigError, match=line):
+        check_kind(register("schedule")(spec)())
+
+
+def test_a_feed_forward_network_that_is_none_is_told_so() -> None:
+    """A `build` without a return would train a model without one."""
+    spec = register("ffn")(spec_of("absent", build=lambda self, d_model: None))()
+    with pytest.raises(
+        ConfigError, match=r"^model\.ffn\.kind: Part\.build must return a torch module; got None$"
+    ):
+        cf.build({"vocab_size": 5, "ffn": spec})
 
 
 def test_an_optimizer_that_is_no_list_of_torch_s_is_told_so() -> None:

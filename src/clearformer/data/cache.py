@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from clearformer.data.shards import ShardError
-from clearformer.errors import DiskError, TokenizerError
+from clearformer.errors import DiskError, TokenizerError, shown
 from clearformer.files import discard, disk_errors, folder_made_whole, user_path, write_file
 from clearformer.text import Tokenizer, load_tokenizer
 
@@ -33,14 +33,20 @@ def key_of(settings: Mapping[str, Any]) -> str:
 
 
 def cached_tokenizer(cache: Path, key: Mapping[str, Any], train: Callable[[], Tokenizer]) -> Tokenizer:
-    """Return the tokeniser of a key from the cache, or train it and put it there."""
+    """Return the tokeniser of a key from the cache, or train it and put it there.
+
+    Raises:
+        TokenizerError: a user's `train` returns something else.
+    """
     path = cache / "tokenizers" / f"{key_of(key)}.json"
     if path.is_file():
         try:
             return load_tokenizer(path)
         except TokenizerError as error:
             logger.warning("%s; training the tokenizer again", error)
-    tokenizer = train()
+    tokenizer: Any = train()
+    if not isinstance(tokenizer, Tokenizer):
+        raise TokenizerError(f"tokenizer.kind: train must return a tokenizer; got {shown(tokenizer)}")
     with cache_errors():
         write_file(path, tokenizer.to_json().encode())
     return tokenizer

@@ -114,6 +114,7 @@ KINDS = {
     "GPT-2": Kind("gpt2", _gpt2_rules, GELU(approximate="tanh")),
     "Llama": Kind("llama", _llama_rules, SwiGLU()),
     "Qwen3": Kind("qwen3", _qwen3_rules, SwiGLU()),
+    "Mistral": Kind("llama", _llama_rules, SwiGLU()),  # without a window, it computes as a Llama
 }
 
 
@@ -185,6 +186,8 @@ def kind_of(fitted: ArchitectureMatch) -> Kind:
         raise _does_not_fit("ffn.kind", ffn.kind, title, kind.ffn.kind)
     if ffn != there:
         raise _does_not_fit("ffn.approximate", getattr(ffn, "approximate", None), title, "tanh")
+    if title == "Mistral" and isinstance(config.attention, MultiHead) and config.attention.window:
+        raise _does_not_fit("attention.window", config.attention.window, title, "none")
     if title == "Qwen3" and isinstance(config.attention, MultiHead) and config.attention.qkv_bias:
         raise _does_not_fit("attention.qkv_bias", "true", title, "false")
     return kind

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from clearformer.data.cache import cache_folder
 from clearformer.device import autocast, keep_freed_memory, seed_kernels
+from clearformer.errors import ConfigError, shown
 from clearformer.model.fast.compiling import compile_step
 from clearformer.model.fast.kernels_together import kernels_together
 from clearformer.training.config import RunConfig, TrainConfig
@@ -143,12 +144,22 @@ class TrainStep:
         seed_kernels(self.device, self.dropout_seed(step))
         total = torch.zeros((), device=self.device)
         for part in range(self.settings.grad_accum_steps):
-            loss = self.compute_loss(*self.micro_batch(step, part)) / self.settings.grad_accum_steps
+            loss = self.compute_loss(*self.micro_batch(step, part))
+            self.check_loss(loss)
+            loss = loss / self.settings.grad_accum_steps
             loss.backward()
             total += loss.detach()
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
         self.processes.all_reduce_mean([*gradients, total])
         return total
+
+    def check_loss(self, loss: Any) -> None:
+        """Raise ConfigError if an objective of the user's returns a loss that has no gradients."""
+        if not isinstance(loss, Tensor) or loss.dim() > 0 or not loss.requires_grad:
+            raise ConfigError(
+                f"train.objective.kind: {type(self.task).__name__}.loss must return one number as a torch tensor "
+                f"with gradients; got {shown(loss)}"
+            )
 
     def dropout_seed(self, step: int) -> int:
         """Return the seed of a step's dropout: a function of the run's seed, the step and the process's rank."""

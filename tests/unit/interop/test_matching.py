@@ -50,6 +50,10 @@ FITTING = {
     "Llama, gated gelu": config(**LLAMA_LIKE | {"ffn": GEGLU(approximate="none", bias=True)}),
     "Llama, norms without weights": config(**LLAMA_LIKE | {"norm": RMSNorm(learned=False)}),
     "Mistral": config(**LLAMA_LIKE | {"attention": MultiHead(n_heads=2, window=3)}),
+    # transformers has a Llama only of heads that divide its width, and a Mistral of any.
+    "Mistral, heads that do not divide the width": config(
+        **LLAMA_LIKE | {"attention": MultiHead(n_heads=8, n_kv_heads=4, d_head=6)}
+    ),
     "Qwen3": config(**LLAMA_LIKE | {"attention": MultiHead(n_heads=2, qk_norm=RMSNorm(learned=False))}),
     "Llama, scaled embeddings": config(**LLAMA_LIKE, tie_embeddings=False, scale_embeddings=True),
     "NanoChat": config(**NANOCHAT_LIKE, logit_soft_cap=15.0),

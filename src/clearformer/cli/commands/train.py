@@ -1,5 +1,6 @@
 """`clearformer train`: from data to a trained model, its held-out loss and a sample."""
 
+import os
 import shlex
 import time
 from pathlib import Path
@@ -67,12 +68,19 @@ def train(
     except Interrupted as interrupted:
         if not is_main_process():  # the first process prints the message
             raise typer.Exit(interrupted.exit_status) from None
-        way_on = shlex.join(["train", "--resume", "--run", name_of(start.folder)])
-        raise Interrupted(
-            f"{interrupted}; to continue: {to_type(way_on)}", interrupted.signal_number
-        ) from None
+        way_on = continuing(name_of(start.folder))
+        raise Interrupted(f"{interrupted}; to continue: {way_on}", interrupted.signal_number) from None
     if is_main_process():
         typer.echo(result_text(result, start.folder))
+
+
+def continuing(run: str) -> str:
+    """Return the command that continues a run with as many processes: other numbers of them draw other dropout."""
+    command = shlex.join(["train", "--resume", "--run", run])
+    count = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return (
+        to_type(command) if count == "1" else f"torchrun --nproc-per-node {count} -m -- clearformer {command}"
+    )
 
 
 def new_start(arguments: list[str], config: Path | None, run: str | None) -> "RunStart":

@@ -7,6 +7,7 @@ from clearformer.interop.architectures.base import (
     Architecture,
     activation_name,
     d_ff,
+    dividing_heads,
     norm_eps,
     setting,
 )
@@ -65,7 +66,9 @@ class Llama(Architecture):
         )
 
     def write(self, config: ModelConfig) -> dict[str, Any]:
-        n_heads, d_head = config.attention.heads(config.d_model)
+        own_heads, d_head = config.attention.heads(config.d_model)
+        n_heads = self.heads_there(config)
+        n_kv_heads = setting(config.attention, "n_kv_heads", None) if n_heads == own_heads else None
         return {
             "attention_dropout": config.dropout,
             "head_dim": d_head,
@@ -75,7 +78,7 @@ class Llama(Architecture):
             "max_position_embeddings": config.max_seq_len,
             "num_attention_heads": n_heads,
             "num_hidden_layers": config.n_layers,
-            "num_key_value_heads": setting(config.attention, "n_kv_heads", None) or n_heads,
+            "num_key_value_heads": n_kv_heads or n_heads,
             "rms_norm_eps": norm_eps(config.norm, self.eps),
             "tie_word_embeddings": config.tie_embeddings,
             "vocab_size": config.vocab_size,
@@ -100,6 +103,10 @@ class Llama(Architecture):
         ]
 
     # --- overridden by Mistral and Qwen3 --------------------------------------------------------------------
+
+    def heads_there(self, config: ModelConfig) -> int:
+        """Return the nearest number of heads that transformers accepts; a Llama's must divide its width."""
+        return dividing_heads(config)
 
     def has_attention_bias(self, fields: Fields) -> bool:
         """Whether the attention's four matrices have biases."""
@@ -132,6 +139,9 @@ class Mistral(Llama):
     def class_name(self, config: ModelConfig) -> str:
         return "MistralForCausalLM"
 
+    def heads_there(self, config: ModelConfig) -> int:
+        return config.attention.heads(config.d_model)[0]
+
     def has_attention_bias(self, fields: Fields) -> bool:
         return False
 
@@ -156,6 +166,9 @@ class Qwen3(Llama):
 
     def class_name(self, config: ModelConfig) -> str:
         return "Qwen3ForCausalLM"
+
+    def heads_there(self, config: ModelConfig) -> int:
+        return config.attention.heads(config.d_model)[0]
 
     def has_mlp_bias(self, fields: Fields) -> bool:
         return False

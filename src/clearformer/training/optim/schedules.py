@@ -6,11 +6,12 @@ run's limits in steps or seconds. So a run of fixed time decays like a run of a 
 """
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from clearformer.config import Spec
+from clearformer.errors import ConfigError, shown
 
 
 class Constant(Spec):
@@ -60,7 +61,24 @@ Schedule = Annotated[Constant | InverseSqrt | Cosine | WarmupStableDecay, Field(
 
 
 def lr_factor(schedule: Schedule, step: int, warmup_steps: int, progress: float) -> float:
-    """Return the factor of the learning rate for step `step`, counted from 0."""
+    """Return the factor of the learning rate for step `step`, counted from 0.
+
+    Raises:
+        ConfigError: a user's `after_warmup` returns anything but a finite number.
+    """
     if step < warmup_steps:
         return (step + 1) / warmup_steps
-    return schedule.after_warmup(step, warmup_steps, progress)
+    factor = schedule.after_warmup(step, warmup_steps, progress)
+    if not _is_finite(factor):
+        raise ConfigError(
+            f"train.schedule.kind: {type(schedule).__name__}.after_warmup must return a finite number; "
+            f"got {shown(factor)} for step {step + 1}"
+        )
+    return factor
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except (TypeError, ValueError, OverflowError):
+        return False

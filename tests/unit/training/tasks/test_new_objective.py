@@ -183,6 +183,33 @@ def test_an_objective_that_is_registered_is_trained_evaluated_and_planned(
     assert planned.memory_bytes.weights == 4 * sum(p.numel() for p in result.model.parameters())
 
 
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (lambda loss: None, "None"),
+        (lambda loss: loss.item(), r"\d\.\d+"),
+        (lambda loss: loss.detach(), r"tensor\(.*"),
+        (lambda loss: loss.repeat(2), r"tensor\(.*"),
+    ],
+    ids=["none", "float", "no gradients", "two numbers"],
+)
+@pytest.mark.usefixtures("_registered")
+def test_a_loss_that_cannot_be_learned_from_is_told_so(
+    loss: Callable[[Tensor], Any],
+    said: str,
+    files: dict[str, Path],
+    run_folder: Callable[[str], RunFolder],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(CopyTask, "loss", lambda self, model, tokens: loss(copy_loss(model, tokens)))
+    config = resolve(RunConfig, *map(parse_override, (f"data.path={files['text']}", *SETTINGS)))
+    line = (
+        rf"^train\.objective\.kind: CopyTask\.loss must return one number as a torch tensor .*; got {said}$"
+    )
+    with pytest.raises(ConfigError, match=line):
+        train(config, run_folder("a"), Reporter())
+
+
 def test_an_objective_that_nobody_registered_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"train\.objective\.kind is one of next_token, .*; got 'copy'"):
         resolve(RunConfig, parse_override("train.objective=copy"))

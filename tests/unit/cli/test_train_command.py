@@ -1,0 +1,17 @@
+"""The command that continues a run, as `clearformer train` names it."""
+
+import pytest
+
+from clearformer.cli.commands.train import continuing
+
+
+def test_a_run_of_several_processes_is_continued_by_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process alone would draw other dropout, and so end with other weights."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert continuing("a b") == "torchrun --nproc-per-node 2 -m -- clearformer train --resume --run 'a b'"
+
+
+def test_a_run_of_one_process_is_continued_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    assert continuing("a").endswith("clearformer train --resume --run a")
+    assert "torchrun" not in continuing("a")
