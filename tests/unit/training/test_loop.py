@@ -877,7 +877,7 @@ def test_data_that_have_moved_are_asked_for(trained: Trained, resumed: Resumed, 
     trained("a")
     text_file.rename(text_file.with_name("moved.txt"))
 
-    with pytest.raises(DataError, match="if the data have moved, give their new place with data.path=PATH"):
+    with pytest.raises(DataError, match=r"if the data have moved, give their new place with data\.path=PATH"):
         resumed("a")
 
 
