@@ -171,7 +171,7 @@ def preset(
 ) -> RunConfig:
     """Return a preset's configuration, with some of its settings overridden.
 
-        cf.preset("quick", model={"d_model": 64, "position": "alibi"}, seed=2)
+        cf.preset("quick", model={"n_layers": 2, "position": "alibi"}, seed=2)
 
     Args:
         name: One of the names that `clearformer presets` lists.

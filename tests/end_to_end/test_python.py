@@ -1,5 +1,6 @@
 """What three users type in Python: a student, a lecturer, a researcher."""
 
+import ast
 import inspect
 import json
 import subprocess
@@ -66,6 +67,14 @@ def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
     value = getattr(cf, name)
     assert inspect.getdoc(value)
     assert name.islower() == (not isinstance(value, type))
+
+
+def test_the_example_of_a_preset_is_a_configuration() -> None:
+    (line,) = [line for line in (inspect.getdoc(cf.preset) or "").splitlines() if "cf.preset(" in line]
+    (call,) = [node for node in ast.walk(ast.parse(line.strip())) if isinstance(node, ast.Call)]
+    given = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    config = cf.preset(*map(ast.literal_eval, call.args), **given)
+    assert config.seed == given["seed"]
 
 
 def test_every_function_has_a_signature_without_blanks() -> None:

@@ -42,7 +42,7 @@ from clearformer.training.processes.interrupts import Interrupts
 from clearformer.training.reporting.loggers import summary_writer_type
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.reporting.run_log import RunLog
-from clearformer.training.setup import open_task, resumed_config, torch_as_usual
+from clearformer.training.setup import check_not_moved, open_task, resumed_config, torch_as_usual
 from clearformer.training.step import StepResult, TrainStep
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.checkpoint_store import CheckpointStore
@@ -148,8 +148,9 @@ def resumed_task(config: RunConfig, folder: RunFolder, reporter: Reporter) -> Ta
     """Return the task of a run to resume, after checking that its data are those that the run began on.
 
     Raises:
-        DataError: they are others.
+        DataError: they are others, or no longer there.
     """
+    check_not_moved(config.data)
     tokenizer = folder.read_tokenizer(config.model.vocab_size)
     try:
         task = make_task(config, tokenizer, reporter.preparing)

@@ -1,14 +1,16 @@
 """Decisions and checks made once, before a run begins."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from clearformer.config import NONE, Spec
+from clearformer.data.reading import nearest_beside
 from clearformer.device import resolve_compile, resolve_dtype
-from clearformer.errors import ConfigError
+from clearformer.errors import ConfigError, DataError
 from clearformer.files import whole_path
 from clearformer.text import Tokenizer
 from clearformer.training.config import MAY_CHANGE, TRAIN_MAY_CHANGE, RunConfig
@@ -129,6 +131,23 @@ def differences(a: Spec, b: Spec, prefix: str = "") -> Iterator[tuple[str, Any, 
             yield from differences(one, other, f"{prefix}{name}.")
         elif one != other:
             yield f"{prefix}{name}", one, other
+
+
+def check_not_moved(data: Spec) -> None:
+    """Refuse to resume a run whose data are no longer where they were.
+
+    Raises:
+        DataError: a file or folder is not there; the message says how to give its new place.
+    """
+    for name, path in ((name, getattr(data, name, None)) for name in PATHS):
+        if path is None:
+            continue
+        with suppress(PermissionError):  # reading says more about it
+            if not Path(path).exists():
+                raise DataError(
+                    f"data.{name}={path}: there is no such file or folder{nearest_beside(Path(path))}; if the data "
+                    f"have moved, give their new place with data.{name}=PATH"
+                )
 
 
 def with_absolute_paths(data: Spec) -> Spec:

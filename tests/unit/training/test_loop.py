@@ -873,6 +873,14 @@ def test_a_run_goes_on_with_its_data_in_another_place(
     assert run_folder("a").read_config().data.path == str(moved)
 
 
+def test_data_that_have_moved_are_asked_for(trained: Trained, resumed: Resumed, text_file: Path) -> None:
+    trained("a")
+    text_file.rename(text_file.with_name("moved.txt"))
+
+    with pytest.raises(DataError, match=r"if the data have moved, give their new place with data\.path=PATH"):
+        resumed("a")
+
+
 def test_other_data_in_another_place_are_refused(
     configure: Callable[..., RunConfig], trained: Trained, run_folder: Folders, text_file: Path
 ) -> None:

@@ -8,7 +8,7 @@ their SHA-256 and the name of their source, which the manifest holds, are the ke
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,7 @@ class LabelledSplit:
         ends: where each text's tokens end, [N] int64.
         lines: the number of the line that each text starts on, [N] int64.
         place: the file of these lines.
+        last_lines: for the index of each text over several lines, the number of the last.
     """
 
     name: str
@@ -77,6 +78,7 @@ class LabelledSplit:
     ends: np.ndarray
     lines: np.ndarray
     place: str
+    last_lines: Mapping[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -92,14 +94,16 @@ class LabelledSplit:
         return self.tokens.read(start, int(self.ends[index]))
 
     def find(self, indices: Sequence[int]) -> list[Example]:
-        """Return some of the texts with their places in the file; for a text over several lines, the first.
+        """Return some of the texts with their places in the file, each from its first line to the end of its last.
 
         Raises:
             DataError: their file cannot be read.
         """
         paths = [Path(self.place)] if is_file(Path(self.place)) else []
         texts = [self.texts[index] for index in indices]
-        return examples_on_lines(texts, self.lines[list(indices)].tolist(), paths, self.place)
+        first = self.lines[list(indices)].tolist()
+        last = [self.last_lines.get(index, number) for index, number in zip(indices, first, strict=True)]
+        return examples_on_lines(texts, list(zip(first, last, strict=True)), paths, self.place)
 
     def where(self, index: int) -> str:
         """Return one text's place, for a message."""
@@ -252,6 +256,7 @@ class _Preparation:
             ends,
             np.array([each.line for each in texts], np.int64),
             self.source.places[name],
+            {index: each.last_line for index, each in enumerate(texts) if each.last_line is not None},
         )
 
     def make(self, tokenizer: Tokenizer, folder: Path) -> None:

@@ -16,15 +16,25 @@ CHANGE_FIELDS = "choose fields with data.text_field=NAME and data.label_field=NA
 
 MOST_FIELD_CHARS = 2**31 - 1  # the highest limit that every platform accepts
 
-Row = tuple[int, list[str]]
+
+class Row(NamedTuple):
+    """The cells of a table's row, and the numbers (from 1) of the lines it starts and ends on."""
+
+    line: int
+    last_line: int
+    cells: list[str]
+
+
+NO_ROW = Row(1, 1, [])
 
 
 class LabelledText(NamedTuple):
-    """A text, its label, and the number (from 1) of the line that it starts on."""
+    """A text, its label, the number (from 1) of the line that it starts on, and of its last line if that is another."""
 
     text: str
     label: str
     line: int
+    last_line: int | None = None
 
     @property
     def own_values(self) -> tuple[str, ...]:
@@ -61,9 +71,10 @@ def read_labelled(
             f"{path}: labelled texts are read from {', '.join(SUFFIXES)}, also with .gz: rename the file to match "
             "its format"
         )
-    for text, label, line in found:
-        yield LabelledText(
-            _with_content(path, text, text_field, line), _with_content(path, label, label_field, line), line
+    for each in found:
+        yield each._replace(
+            text=_with_content(path, each.text, text_field, each.line),
+            label=_with_content(path, each.label, label_field, each.line),
         )
 
 
@@ -75,12 +86,15 @@ def names_its_fields(path: Path, columns: Sequence[str]) -> bool:
     """
     if _kind(path).endswith(JSONL_SUFFIXES):
         return True
-    _, first = next(_rows(path), (1, []))
-    return [name.strip() for name in first] == list(columns)
+    return _names(next(_rows(path), NO_ROW)) == list(columns)
 
 
 def _kind(path: Path) -> str:
     return path.name.lower().removesuffix(".gz")
+
+
+def _names(header: Row) -> list[str]:
+    return [name.strip() for name in header.cells]
 
 
 def _rows(path: Path) -> Iterator[Row]:
@@ -99,7 +113,7 @@ def _with_content(path: Path, value: str, field: str, line: int) -> str:
 def _tsv_rows(path: Path) -> Iterator[Row]:
     for number, line in enumerate(read_lines(path), start=1):
         if line.strip():
-            yield number, line.split("\t")
+            yield Row(number, number, line.split("\t"))
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
@@ -108,13 +122,13 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         first_line = reader.line_num + 1
         try:
             with _fields_of_any_length():
-                row = next(reader, None)
+                cells = next(reader, None)
         except csv.Error as error:
             raise DataError(f"{path}, line {first_line}: not valid CSV: {_csv_fault(str(error))}") from None
-        if row is None:
+        if cells is None:
             return
-        if any(cell.strip() for cell in row):
-            yield first_line, row
+        if any(cell.strip() for cell in cells):
+            yield Row(first_line, reader.line_num, cells)
 
 
 def _csv_fault(message: str) -> str:
@@ -144,21 +158,20 @@ def _from_rows(
     path: Path, rows: Iterator[Row], text_field: str, label_field: str, columns: Sequence[str] | None
 ) -> Iterator[LabelledText]:
     if columns is None:
-        _, header = next(rows, (1, []))
-        columns = [name.strip() for name in header]
+        columns = _names(next(rows, NO_ROW))
         _require_fields(path, columns, text_field, label_field)
     else:
         rows = _without_header(path, rows, columns)
     is_csv = _kind(path).endswith(".csv")
     text_at, label_at = columns.index(text_field), columns.index(label_field)
-    for line, row in rows:
-        if len(row) != len(columns):
+    for line, last_line, cells in rows:
+        if len(cells) != len(columns):
             rule = "commas, and a text with a comma is quoted" if is_csv else "tabs"
             raise DataError(
-                f"{path}, line {line}: {count(len(row), 'column')} instead of {len(columns)} "
+                f"{path}, line {line}: {count(len(cells), 'column')} instead of {len(columns)} "
                 f"({', '.join(columns)}); columns are separated by {rule}"
             )
-        yield LabelledText(row[text_at], row[label_at], line)
+        yield LabelledText(cells[text_at], cells[label_at], line, last_line if last_line > line else None)
 
 
 def _without_header(path: Path, rows: Iterator[Row], columns: Sequence[str]) -> Iterator[Row]:
@@ -167,12 +180,12 @@ def _without_header(path: Path, rows: Iterator[Row], columns: Sequence[str]) -> 
     Raises:
         DataError: the first line names the same columns; it would become a text with the label "label".
     """
-    for number, (line, row) in enumerate(rows):
-        if number == 0 and [name.strip() for name in row] == list(columns):
+    for number, row in enumerate(rows):
+        if number == 0 and _names(row) == list(columns):
             raise DataError(
-                f"{path}, line {line}: a header that names the columns of data.columns: remove data.columns"
+                f"{path}, line {row.line}: a header that names the columns of data.columns: remove data.columns"
             )
-        yield line, row
+        yield row
 
 
 def _require_fields(path: Path, header: Sequence[str], text_field: str, label_field: str) -> None:

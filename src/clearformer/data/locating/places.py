@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -83,25 +84,32 @@ def spans_of_lines(path: Path, numbers: Iterable[int]) -> dict[int, Span]:
 
 
 def examples_on_lines(
-    texts: Sequence[str], numbers: Sequence[int], paths: Sequence[Path], otherwise: str
+    texts: Sequence[str], lines: Sequence[tuple[int, int]], paths: Sequence[Path], otherwise: str
 ) -> list[Example]:
-    """Return examples, each of which is on the same line of every file.
+    """Return examples, each of which is on the same lines of every file.
 
     Args:
         texts: The text of each example.
-        numbers: The line of each example.
+        lines: The first and the last line of each example.
         paths: The files; empty if the data are generated.
         otherwise: The name to give instead of a file in that case.
 
     Raises:
         DataError: a file cannot be read.
     """
-    spans = [spans_of_lines(path, numbers) for path in paths]
+    spans = [spans_of_lines(path, chain.from_iterable(lines)) for path in paths]
     made = [
         Span(f"{otherwise}, number {number}", 0, len(text.encode()))
-        for text, number in zip(texts, numbers, strict=True)
+        for text, (number, _) in zip(texts, lines, strict=True)
     ]
     return [
-        Example(text, [each[number] for each in spans if number in each] or [own])
-        for text, number, own in zip(texts, numbers, made, strict=True)
+        Example(
+            text,
+            [_from_to(each[first], each[last]) for each in spans if {first, last} <= each.keys()] or [own],
+        )
+        for text, (first, last), own in zip(texts, lines, made, strict=True)
     ]
+
+
+def _from_to(first: Span, last: Span) -> Span:
+    return Span(first.file, first.start, last.stop)

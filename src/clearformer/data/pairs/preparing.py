@@ -76,7 +76,8 @@ class PairDataset:
         files = source.get("files", {})
         paths = [Path(path) for path in files.get(split_name, files.get("train", {})).get("paths", ())]
         texts = [f"{split.source_texts[index]}\t{split.target_texts[index]}" for index in indices]
-        return examples_on_lines(texts, split.lines[list(indices)].tolist(), paths, source["description"])
+        lines = [(number, number) for number in split.lines[list(indices)].tolist()]
+        return examples_on_lines(texts, lines, paths, source["description"])
 
     @property
     def notes(self) -> Iterator[str]:

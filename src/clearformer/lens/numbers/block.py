@@ -13,6 +13,7 @@ logits of the position.
 Shapes: R rows, C columns.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -284,7 +285,18 @@ def limits_of(values: Float[np.ndarray, "R C"]) -> tuple[float, float]:
 def check_name(name: Any, names: Sequence[str]) -> None:
     """Raise UserError if a block has no matrix of that name."""
     if name not in names:
-        hint = did_you_mean(name, names) if isinstance(name, str) else ""
+        hint = (layer_hint(name, names) or did_you_mean(name, names)) if isinstance(name, str) else ""
         raise UserError(
             f"name: this block has no matrix {shown(name)}{hint or '; it has ' + ', '.join(names)}"
         )
+
+
+def layer_hint(name: str, names: Sequence[str]) -> str:
+    """Return the setting to change, for a message, if a block's names would have `name` in another layer."""
+    in_a_layer = re.fullmatch(r"(\w+\.)(\d+)(\..+)", name)
+    if in_a_layer is None:
+        return ""
+    stack, layer, matrix = in_a_layer.groups()
+    if not any(re.fullmatch(rf"{re.escape(stack)}\d+{re.escape(matrix)}", each) for each in names):
+        return ""
+    return f", which is of another layer: set layer={layer}"

@@ -1,3 +1,5 @@
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -54,6 +56,19 @@ def test_every_text_keeps_its_tokens_its_label_and_its_line(path: Path, spec: To
             seen.append(line)
     assert sorted(seen) == list(range(2, 43))
     assert len(dataset.splits["val"]) == 2
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_text_over_several_lines_is_found_from_its_first_byte_to_its_last(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "films.csv"
+    rows = [f'"{text}\nseen ""twice""\n\nby {i}",{label}' for i, (text, label) in enumerate(TEXTS)]
+    path.write_bytes(end.join(["text,label", *rows, ""]).encode())
+    content = path.read_bytes()
+    for split in prepared(path).splits.values():
+        for text, spans in split.find(range(len(split))):
+            (span,) = spans
+            (cells,) = csv.reader(io.StringIO(content[span.start : span.stop].decode(), newline=""))
+            assert cells[0] == text
 
 
 def test_the_second_time_it_is_only_opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def test_without_a_header_the_columns_are_named(tmp_path: Path) -> None:
 def test_a_csv_may_hold_commas_quotes_and_newlines(tmp_path: Path) -> None:
     content = 'text,label\n"one, ""two""\nthree",a\n\nfour,b\n'
     found = read(tmp_path / "a.csv", content)
-    assert found == [LabelledText('one, "two"\nthree', "a", 2), LabelledText("four", "b", 5)]
+    assert found == [LabelledText('one, "two"\nthree', "a", 2, 3), LabelledText("four", "b", 5)]
 
 
 def test_jsonl_labels_are_text_numbers_or_switches(tmp_path: Path) -> None:

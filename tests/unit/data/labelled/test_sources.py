@@ -218,8 +218,8 @@ def test_the_known_sets(data_dir: Path, name: str, sizes: dict[str, int], labels
 
 def test_labels_that_are_numbers_get_their_names(data_dir: Path) -> None:
     first = {name: open_labelled(LabelledData(name=name)).splits["train"][:2] for name in ("sst2", "trec")}
-    assert first["sst2"][0] == ("hide new secretions from the parental units", "negative", 2)
-    assert first["trec"][1] == ("What films featured the character Popeye Doyle ?", "entity", 2)
+    assert first["sst2"][0] == LabelledText("hide new secretions from the parental units", "negative", 2)
+    assert first["trec"][1] == LabelledText("What films featured the character Popeye Doyle ?", "entity", 2)
 
 
 def test_trec_is_read_from_gzip_too(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,6 +240,7 @@ def test_of_a_kind_of_ones_own_one_line_is_said() -> None:
     ("arguments", "said"),
     [
         ({"name": "blocks.0.attn.hook_que"}, "has no matrix 'blocks.0.attn.hook_que'; did you mean"),
+        ({"name": "blocks.1.attn.hook_q"}, "'blocks.1.attn.hook_q', which is of another layer: set layer=1"),
         ({"part": "encoder"}, "part=encoder: only an encoder-decoder has it; omit it"),
         ({"name": "hook_embed", "row": 7}, "row 7: the matrix has 7"),
         ({"name": "hook_embed", "column": D}, "column 12: the matrix has 12"),
@@ -413,6 +414,10 @@ def test_a_part_is_a_table_of_its_numbers_and_a_figure(tmp_path: Path) -> None:
         ({"most_rows": None}, "most_rows: a whole number; got None"),
         ({"most_columns": 0}, "most_columns: at least 1"),
         ({"name": "blocks.0.mlp.hook_past"}, "has no matrix 'blocks.0.mlp.hook_past'"),
+        (
+            {"name": "blocks.1.mlp.hook_post"},
+            "'blocks.1.mlp.hook_post', which is of another layer: set layer=1",
+        ),
         ({"row": 99}, "row 99: the matrix has 7"),
         ({"column": 99}, "column 99"),
     ],
