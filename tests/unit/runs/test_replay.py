@@ -342,6 +342,16 @@ def test_a_run_of_several_processes_is_refused_but_for_what_it_keeps(train: Call
     assert cf.replay("a", 8).step == 8
 
 
+def test_so_is_one_that_several_went_on_with(
+    train: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train("a")
+    monkeypatch.setattr("clearformer.training.store.folder.environment", lambda: {"processes": 2})
+    train("a", "train.max_steps=30", resume=True)
+    with pytest.raises(RunError, match="2 processes trained it"):
+        cf.replay("a", 25)
+
+
 def test_what_did_not_come_out_the_same_is_not_given_out(train: Callable[..., RunFolder]) -> None:
     """As on another machine: a snapshot on the way, or the one after, has other weights."""
     folder = train("a")

@@ -130,7 +130,9 @@ def classes(
     else:
         inputs = read(subject, text, tokenizer=tokenizer)
     if not inputs.class_names:
-        raise UserError("this model predicts tokens, not classes of a text; see lens.next_tokens")
+        raise UserError(
+            "this model predicts tokens, not classes of a text; see lens.next_tokens (--view next)"
+        )
     with quiet(inputs.model):
         logits = outputs_at(inputs, 0)  # [C]
     chosen = int(logits.argmax()) if target is None else inputs.output("target", target)

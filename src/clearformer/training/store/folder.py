@@ -106,6 +106,17 @@ class RunFolder:
         if config != self.read_config():
             self.write_config(config)
 
+    def record_processes(self) -> None:
+        """Record in env.json that a resumed run has more processes than before; their steps cannot be replayed."""
+        now = environment()["processes"]
+        if now > self.n_processes():
+            with suppress(
+                OSError, ValueError, TypeError
+            ):  # a damaged file is told of where its values are needed
+                recorded = parse_json(self.env_file.read_text(encoding="utf-8"))
+                content = json.dumps(recorded | {"processes": now}, indent=1) + "\n"
+                write_file(self.env_file, content.encode())
+
     def read_config(self) -> RunConfig:
         """Read the run's configuration.
 
@@ -192,7 +203,7 @@ class RunFolder:
         return preset if isinstance(preset, str) else None
 
     def n_processes(self) -> int:
-        """Return the number of processes that started the run; 1 if env.json does not record it."""
+        """Return the largest number of processes that trained the run; 1 if env.json does not record it."""
         count = self._recorded("processes")
         return count if type(count) is int else 1
 

@@ -108,6 +108,22 @@ def test_a_configuration_that_was_changed_by_hand_is_checked(folder: RunFolder) 
         folder.read_config()
 
 
+def test_the_most_processes_that_trained_a_run_are_recorded(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = json.loads(folder.env_file.read_text())
+    for there, recorded in (("1", 1), ("3", 3), ("2", 3)):
+        monkeypatch.setenv("WORLD_SIZE", there)
+        folder.record_processes()
+        assert folder.n_processes() == recorded
+    assert json.loads(folder.env_file.read_text()) == before | {"processes": 3}
+
+    for damaged in ("[", "[]"):
+        folder.env_file.write_text(damaged)
+        folder.record_processes()
+        assert folder.env_file.read_text() == damaged
+
+
 def test_a_configuration_of_another_version_names_the_version(folder: RunFolder) -> None:
     folder.config_file.write_text("future = 1\n" + folder.config_file.read_text())
     with pytest.raises(ConfigError) as own:
