@@ -93,6 +93,11 @@ STUDIES = (
             ),
         ),
         refuted_if="The last embedding's two predictions differ.",
+        meaning=(
+            "The last embedding predicts the same after `th` and `sh`, though the letters that follow in the text "
+            "differ by 0.41 in total variation. Two layers tell them apart by 0.22, with one seed: they read the "
+            "two letters alone, as at the beginning of a window, and the text's are counted everywhere."
+        ),
     ),
     Study(
         name="baselines",
