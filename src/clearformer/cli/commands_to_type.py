@@ -15,10 +15,15 @@ def remember_imports(files: Iterable[Path]) -> None:
     _imported[:] = files
 
 
-def to_type(command: str) -> str:
-    """Return the line for a terminal that runs a command of this program, with the parts that this one imported."""
+def to_type(command: str, program: str | None = None) -> str:
+    """Return the line for a terminal that runs a command of this program, with the parts that this one imported.
+
+    Args:
+        command: The command and its arguments.
+        program: How the program is started; by default as this process was.
+    """
     imported = "".join(f" --import {shlex.quote(os.path.relpath(file))}" for file in _imported)
-    return f"{program_as_called()} {command}{imported}"
+    return f"{program or program_as_called()} {command}{imported}"
 
 
 def program_as_called() -> str:

@@ -9,17 +9,16 @@ two. Parallel attention and feed-forward both read the block's input (GPT-NeoX).
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from clearformer.errors import ConfigError, shown
 from clearformer.hooks import HookPoint
 from clearformer.model.attention import Attention
 from clearformer.model.cache import BlockCache, MemoryCache
 from clearformer.model.fast import dropout
-from clearformer.model.feedforward import NoFeedForward
+from clearformer.model.feedforward import build_feed_forward
 from clearformer.model.masks import Mask
 from clearformer.model.norms import NoNorm
 from clearformer.model.positions import Positions
@@ -60,7 +59,7 @@ class Block(nn.Module):
             self.attn.add_rotation_hooks()
         self.ln_cross = norm.build(d) if cross else None
         self.cross_attn = config.attention.build_cross(d, p) if cross else None
-        self.mlp = _feed_forward(config.ffn, d)
+        self.mlp = build_feed_forward(config.ffn, d)
         self.ln2 = norm.build(d) if self.mlp is not None else None
         self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
         if cross or self.mlp is not None:
@@ -106,17 +105,3 @@ class Block(nn.Module):
     def new_cache(self) -> BlockCache:
         """Return an empty cache for this block."""
         return BlockCache(self.attn.new_cache(), None if self.cross_attn is None else MemoryCache())
-
-
-def _feed_forward(spec: Any, d_model: int) -> nn.Module | None:
-    """Build the feed-forward network; None for the kind `none` alone, since a user's `build` may lack its return.
-
-    Raises:
-        ConfigError: a user's `build` returns no module.
-    """
-    module = spec.build(d_model)
-    if not isinstance(module, nn.Module) and not isinstance(spec, NoFeedForward):
-        raise ConfigError(
-            f"model.ffn.kind: {type(spec).__name__}.build must return a torch module; got {shown(module)}"
-        )
-    return module

@@ -8,13 +8,14 @@ Shapes: B batch, T positions, D d_model, F d_ff.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch.nn.functional as F
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from clearformer.config import Spec
+from clearformer.errors import ConfigError, shown
 from clearformer.hooks import HookPoint
 from clearformer.model import fast
 from clearformer.model.shapes import Vectors
@@ -149,3 +150,17 @@ class GEGLU(_FeedForwardSpec):
 FeedForwardSpec = Annotated[
     NoFeedForward | ReLU | GELU | SiLU | ReLU2 | SwiGLU | GEGLU, Field(discriminator="kind")
 ]
+
+
+def build_feed_forward(spec: Any, d_model: int) -> nn.Module | None:
+    """Build the feed-forward network; None for the kind `none` alone, since a user's `build` may lack its return.
+
+    Raises:
+        ConfigError: a user's `build` returns no module.
+    """
+    module = spec.build(d_model)
+    if not isinstance(module, nn.Module) and not isinstance(spec, NoFeedForward):
+        raise ConfigError(
+            f"model.ffn.kind: {type(spec).__name__}.build must return a torch module; got {shown(module)}"
+        )
+    return module

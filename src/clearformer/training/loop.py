@@ -241,7 +241,7 @@ class Training:
             self.log.reporter.say(f"resuming from step {progress.step}")
         if self.processes.is_main:
             self.folder.change_config(self.config)
-            self.folder.record_processes()
+            self.folder.record_processes(self.processes.count)
 
     def set_first_weights(self) -> None:
         """Load the weights of `train.pretrained`, if it is set; otherwise they stay as drawn from the seed."""

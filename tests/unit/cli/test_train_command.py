@@ -2,13 +2,16 @@
 
 import pytest
 
+from clearformer.cli import commands_to_type
 from clearformer.cli.commands.train import continuing
 
 
 def test_a_run_of_several_processes_is_continued_by_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """One process alone would draw other dropout, and so end with other weights."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert continuing("a b") == "torchrun --nproc-per-node 2 -m -- clearformer train --resume --run 'a b'"
+    monkeypatch.setattr(commands_to_type, "_imported", ["parts.py"])
+    command = "torchrun --nproc-per-node 2 -m -- clearformer train --resume --run 'a b' --import parts.py"
+    assert continuing("a b") == command
 
 
 def test_a_run_of_one_process_is_continued_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

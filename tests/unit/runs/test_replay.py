@@ -346,7 +346,8 @@ def test_so_is_one_that_several_went_on_with(
     train: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train("a")
-    monkeypatch.setattr("clearformer.training.store.folder.environment", lambda: {"processes": 2})
+    record = RunFolder.record_processes
+    monkeypatch.setattr(RunFolder, "record_processes", lambda self, count: record(self, count + 1))
     train("a", "train.max_steps=30", resume=True)
     with pytest.raises(RunError, match="2 processes trained it"):
         cf.replay("a", 25)

@@ -78,9 +78,7 @@ def continuing(run: str) -> str:
     """Return the command that continues a run with as many processes: other numbers of them draw other dropout."""
     command = shlex.join(["train", "--resume", "--run", run])
     count = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return (
-        to_type(command) if count == "1" else f"torchrun --nproc-per-node {count} -m -- clearformer {command}"
-    )
+    return to_type(command, None if count == "1" else f"torchrun --nproc-per-node {count} -m -- clearformer")
 
 
 def new_start(arguments: list[str], config: Path | None, run: str | None) -> "RunStart":

@@ -106,16 +106,15 @@ class RunFolder:
         if config != self.read_config():
             self.write_config(config)
 
-    def record_processes(self) -> None:
+    def record_processes(self, count: int) -> None:
         """Record in env.json that a resumed run has more processes than before; their steps cannot be replayed."""
-        now = environment()["processes"]
-        if now > self.n_processes():
-            with suppress(
-                OSError, ValueError, TypeError
-            ):  # a damaged file is told of where its values are needed
-                recorded = parse_json(self.env_file.read_text(encoding="utf-8"))
-                content = json.dumps(recorded | {"processes": now}, indent=1) + "\n"
-                write_file(self.env_file, content.encode())
+        if count <= self.n_processes():
+            return
+        with suppress(
+            OSError, ValueError, TypeError
+        ):  # where its values are needed, a damaged file is told of
+            recorded = parse_json(self.env_file.read_text(encoding="utf-8")) | {"processes": count}
+            write_file(self.env_file, (json.dumps(recorded, indent=1) + "\n").encode())
 
     def read_config(self) -> RunConfig:
         """Read the run's configuration.

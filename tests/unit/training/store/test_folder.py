@@ -108,19 +108,16 @@ def test_a_configuration_that_was_changed_by_hand_is_checked(folder: RunFolder) 
         folder.read_config()
 
 
-def test_the_most_processes_that_trained_a_run_are_recorded(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_most_processes_that_trained_a_run_are_recorded(folder: RunFolder) -> None:
     before = json.loads(folder.env_file.read_text())
-    for there, recorded in (("1", 1), ("3", 3), ("2", 3)):
-        monkeypatch.setenv("WORLD_SIZE", there)
-        folder.record_processes()
+    for count, recorded in ((1, 1), (3, 3), (2, 3)):
+        folder.record_processes(count)
         assert folder.n_processes() == recorded
     assert json.loads(folder.env_file.read_text()) == before | {"processes": 3}
 
     for damaged in ("[", "[]"):
         folder.env_file.write_text(damaged)
-        folder.record_processes()
+        folder.record_processes(4)
         assert folder.env_file.read_text() == damaged
 
 
