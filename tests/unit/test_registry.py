@@ -551,6 +551,13 @@ def test_an_optimizer_that_is_no_list_of_torch_s_is_told_so() -> None:
             check_kind(register("optimizer")(spec)())
 
 
+def test_an_optimizer_that_needs_a_closure_is_told_so() -> None:
+    spec = spec_of("lbfgs", build=lambda self, model, lr, dtype: [torch.optim.LBFGS(model.parameters(), lr)])
+    line = r"^train\.optimizer\.kind: Part\.build returns LBFGS, whose step\(\) needs a closure; choose one"
+    with pytest.raises(ConfigError, match=line):
+        check_kind(register("optimizer")(spec)())
+
+
 def test_an_initialisation_by_luck_is_not_resumed_equally() -> None:
     """What draws numbers in training that nothing seeds differs from step to step."""
 

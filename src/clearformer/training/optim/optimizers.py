@@ -5,6 +5,7 @@ has a `peak_lr`, its learning rate where the schedule's factor is 1. Optimisers 
 the type of the run's matrix products.
 """
 
+import inspect
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -25,7 +26,7 @@ def build_optimizers(spec: Any, model: nn.Module, lr: float, dtype: torch.dtype)
     """Return a spec's optimisers of a model; `peak_lr` is added to the parameter groups of torch's own.
 
     Raises:
-        ConfigError: a user's `build` returns anything but a list of optimisers.
+        ConfigError: a user's `build` returns anything but a list of optimisers, or one whose steps need a closure.
     """
     optimizers = spec.build(model, lr, dtype)
     are_some = isinstance(optimizers, list | tuple) and optimizers
@@ -34,9 +35,22 @@ def build_optimizers(spec: Any, model: nn.Module, lr: float, dtype: torch.dtype)
             f"train.optimizer.kind: {type(spec).__name__}.build must return a list of torch optimizers; "
             f"got {shown(optimizers)}"
         )
-    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-        group.setdefault("peak_lr", group["lr"])
+    for optimizer in optimizers:
+        _check_steps_alone(spec, optimizer)
+        for group in optimizer.param_groups:
+            group.setdefault("peak_lr", group["lr"])
     return list(optimizers)
+
+
+def _check_steps_alone(spec: Any, optimizer: Optimizer) -> None:
+    """Raise ConfigError if an optimiser computes the loss itself, in a closure, as L-BFGS does."""
+    try:
+        inspect.signature(optimizer.step).bind()
+    except TypeError:
+        raise ConfigError(
+            f"train.optimizer.kind: {type(spec).__name__}.build returns {type(optimizer).__name__}, whose step() needs "
+            "a closure; choose one that steps by the gradients alone"
+        ) from None
 
 
 class _AdamSpec(Spec):

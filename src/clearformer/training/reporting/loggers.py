@@ -7,6 +7,7 @@ instead of `start` when a run is resumed.
 """
 
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from clearformer.files import write_file
 from clearformer.training.config import RunConfig
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import Progress
+
+logger = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -184,20 +187,20 @@ class LoggingReporter(Reporter):
         """
         if self.is_started:
             return
-        for number, logger in enumerate(self.loggers):
-            resume = getattr(logger, "resume", None)
+        for number, each in enumerate(self.loggers):
+            resume = getattr(each, "resume", None)
             try:
                 if step and resume is not None:
                     resume(config, step)
                 else:
-                    logger.start(config)
+                    each.start(config)
             except Exception as error:
                 self.loggers = self.loggers[:number]
                 self._call("finish", self.summary)
                 if isinstance(error, ClearformerError):
                     raise
                 raise ClearformerError(
-                    f"loggers: {type(logger).__name__} cannot start: {type(error).__name__}: {shortened(str(error))}"
+                    f"loggers: {type(each).__name__} cannot start: {type(error).__name__}: {shortened(str(error))}"
                 ) from error
         self.is_started = True
 
@@ -214,11 +217,15 @@ class LoggingReporter(Reporter):
         self.reporter.end()
 
     def _call(self, method: str, *arguments: Any) -> None:
-        for logger in list(self.loggers):
+        for each in list(self.loggers):
             try:
-                getattr(logger, method)(*arguments)
+                getattr(each, method)(*arguments)
             except Exception as error:
-                self.loggers.remove(logger)
-                self.say(
-                    f"{type(logger).__name__} disabled for the rest of the run: {type(error).__name__}: {error}"
+                self.loggers.remove(each)
+                # A warning rather than a report: it must be seen of a quiet run too.
+                logger.warning(
+                    "%s disabled for the rest of the run: %s: %s",
+                    type(each).__name__,
+                    type(error).__name__,
+                    shortened(str(error)),
                 )
