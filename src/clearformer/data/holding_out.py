@@ -82,9 +82,9 @@ def hold_out(rows: Sequence[RowT], shares: Mapping[str, Fraction], noun: str) ->
     """Split rows into train and the splits of `shares`, each with about its share; rows keep their order.
 
     Args:
-        rows: the rows; their order does not change any row's split.
-        shares: the share of the val split, of the test split, or of both.
-        noun: the word for one row in messages.
+        rows: The rows; their order does not change any row's split.
+        shares: The share of the val split, of the test split, or of both.
+        noun: The word for one row in messages.
 
     Raises:
         DataError: a split would be empty.

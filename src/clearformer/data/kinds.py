@@ -107,11 +107,11 @@ def prepare_data(
     """Prepare data of any kind as tokens, or open what the cache holds.
 
     Args:
-        data: the data, and how they are split.
-        tokenizer: the tokeniser of a trained model, or the spec to train one from.
-        max_tokens: the model's positions, into which both sides of a pair must fit; other kinds ignore it.
-        check: whether to verify the SHA-256 of what is found in the cache.
-        progress: called with the progress.
+        data: The data, and how they are split.
+        tokenizer: The tokeniser of a trained model, or the spec to train one from.
+        max_tokens: The model's positions, into which both sides of a pair must fit; other kinds ignore it.
+        check: Whether to verify the SHA-256 of what is found in the cache.
+        progress: Called with the progress.
 
     Raises:
         DataError: the data cannot be used as they are.

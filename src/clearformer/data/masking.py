@@ -48,10 +48,10 @@ def mask_tokens(
     Args:
         tokens: [B T].
         maskable: [B T] bool; True where a token may be chosen. A row without any is left as it is.
-        mask_id: the id of [MASK].
-        plain_ids: the ids to draw a random token from; a number n means 0 to n - 1.
-        rng: the source of random numbers.
-        fraction: from 0 to 1.
+        mask_id: The id of [MASK].
+        plain_ids: The ids to draw a random token from; a number n means 0 to n - 1.
+        rng: The source of random numbers.
+        fraction: From 0 to 1.
         starts_word: [B T] bool, True at the first token of a word. If given, whole words are chosen instead of
             single tokens, each with probability `fraction`. A token that is not maskable ends a word.
     """
@@ -76,9 +76,9 @@ def hide_tokens(
     Args:
         tokens: [B T].
         may_hide: [B T] bool, True where a token may be replaced.
-        mask_id: the id of [MASK].
-        fraction: from 0 to 1.
-        rng: the source of random numbers.
+        mask_id: The id of [MASK].
+        fraction: From 0 to 1.
+        rng: The source of random numbers.
     """
     return np.where(may_hide & (rng.random(tokens.shape) < fraction), mask_id, tokens)
 
@@ -98,10 +98,10 @@ class Masking:
     tokens and padding are never chosen.
 
     Args:
-        tokenizer: the tokeniser of the tokens; it must have a [MASK].
+        tokenizer: The tokeniser of the tokens; it must have a [MASK].
         seed: 0 or more, below 2^64.
-        fraction: the share of the tokens, or words, to predict.
-        whole_word: whether to choose whole words.
+        fraction: The share of the tokens, or words, to predict.
+        whole_word: Whether to choose whole words.
     """
 
     def __init__(self, tokenizer: Tokenizer, seed: int, fraction: float = FRACTION, whole_word: bool = False):
@@ -141,12 +141,12 @@ class TextWindows:
     """A running text's tokens as an encoder reads them: [CLS], a stretch of the text, [SEP].
 
     Args:
-        split: the tokens.
-        order: the order of the stretches, as in `Batches`.
+        split: The tokens.
+        order: The order of the stretches, as in `Batches`.
         batch_size: B.
         max_length: T, [CLS] and [SEP] included.
         seed: 0 or more, below 2^64.
-        tokenizer: the tokeniser of the tokens.
+        tokenizer: The tokeniser of the tokens.
 
     Raises:
         DataError: the split is shorter than one row.

@@ -116,9 +116,9 @@ class Split:
 
     Args:
         name: train, val or test.
-        shards: its tokens in order, one sequence per shard.
-        n_chars: characters of the text that the tokens were made from.
-        n_bytes: the size of that text in UTF-8.
+        shards: Its tokens in order, one sequence per shard.
+        n_chars: Characters of the text that the tokens were made from.
+        n_bytes: The size of that text in UTF-8.
     """
 
     def __init__(self, name: str, shards: Sequence[Tokens], n_chars: int, n_bytes: int):

@@ -427,7 +427,7 @@ def words(number: int, by_scores: bool = True) -> str:
 
     Args:
         number: below 10^12.
-        by_scores: whether 70 and 90 are counted from 60 and 80, as in France, instead of "septante" and "nonante".
+        by_scores: Whether 70 and 90 are counted from 60 and 80, as in France, instead of "septante" and "nonante".
     """
     for size, name in SCALES:
         if number >= size:

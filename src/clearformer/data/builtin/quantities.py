@@ -288,10 +288,10 @@ class SpokenTime(Quantity):
     """A time as people say it: minutes past or to an hour of the clock face, noon or midnight.
 
     Attributes:
-        hour: the hour that is named: from 1 to 11, or `NOON` or `MIDNIGHT`, which have names of their own.
+        hour: The hour that is named: from 1 to 11, or `NOON` or `MIDNIGHT`, which have names of their own.
         past: minutes, a multiple of five from -25 to 30.
-        period: the part of the day, if it is named.
-        at: whether it is written with "at".
+        period: The part of the day, if it is named.
+        at: Whether it is written with "at".
     """
 
     hour: int

@@ -63,13 +63,13 @@ class LabelledBatches:
     An epoch is ceil(N / batch_size) batches over which the texts are spread evenly, so that no batch is a small rest.
 
     Args:
-        split: the texts.
+        split: The texts.
         batch_size: B, the most rows in a batch.
         max_length: T, the most tokens in a row, [CLS] and [SEP] included.
         seed: 0 or more, below 2^64.
-        pad_id: the token that pads rows to the batch's longest.
-        too_long: what to do with longer texts: refuse them, or truncate them to their first tokens and [SEP].
-        draw: draws a row's tokens anew at every step; a row that would be too long keeps those of the split.
+        pad_id: The token that pads rows to the batch's longest.
+        too_long: What to do with longer texts: refuse them, or truncate them to their first tokens and [SEP].
+        draw: Draws a row's tokens anew at every step; a row that would be too long keeps those of the split.
 
     Raises:
         DataError: a text is too long and may not be truncated.

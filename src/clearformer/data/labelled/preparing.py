@@ -63,12 +63,12 @@ class LabelledSplit:
     """One split: `len()` texts in the order they were read, each with its label and its tokens.
 
     Attributes:
-        label_ids: the index of each text's label among the data set's labels, [N] int64.
-        tokens: the tokens of all texts, concatenated, each text between [CLS] and [SEP].
-        ends: where each text's tokens end, [N] int64.
-        lines: the number of the line that each text starts on, [N] int64.
-        place: the file of these lines.
-        last_lines: for the index of each text over several lines, the number of the last.
+        label_ids: The index of each text's label among the data set's labels, [N] int64.
+        tokens: The tokens of all texts, concatenated, each text between [CLS] and [SEP].
+        ends: Where each text's tokens end, [N] int64.
+        lines: The number of the line that each text starts on, [N] int64.
+        place: The file of these lines.
+        last_lines: For the index of each text over several lines, the number of the last.
     """
 
     name: str
@@ -149,11 +149,11 @@ def prepare_labelled(
     character; every other kind on the training texts alone. Anything unusual is logged (see `LabelledDataset.notes`).
 
     Args:
-        config: the texts and their splits.
-        tokenizer: the tokeniser, with the special tokens of an encoder, or the spec to train one from.
-        cache_dir: a folder to use instead of the user's cache folder.
-        check: whether to verify the SHA-256 of tokens found in the cache; their sizes are always verified.
-        progress: called with the progress, in characters or, while encoding, in texts.
+        config: The texts and their splits.
+        tokenizer: The tokeniser, with the special tokens of an encoder, or the spec to train one from.
+        cache_dir: A folder to use instead of the user's cache folder.
+        check: Whether to verify the SHA-256 of tokens found in the cache; their sizes are always verified.
+        progress: Called with the progress, in characters or, while encoding, in texts.
 
     Raises:
         DataError: the texts cannot be used (see `open_labelled`).

@@ -52,9 +52,9 @@ def read_labelled(
 
     Args:
         path: `.tsv`, `.csv`, `.jsonl` or `.ndjson`, and these with `.gz`.
-        text_field: the column of the texts.
-        label_field: the column of the labels.
-        columns: the names of a TSV's or CSV's columns if its first line does not name them.
+        text_field: The column of the texts.
+        label_field: The column of the labels.
+        columns: The names of a TSV's or CSV's columns if its first line does not name them.
 
     Raises:
         DataError: the file cannot be read, has no such column, or has a line without a text or a label.

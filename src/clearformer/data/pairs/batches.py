@@ -140,14 +140,14 @@ class PairBatches:
     """The batches of a split, by step.
 
     Args:
-        split: the pairs.
-        tokenizer: a tokeniser with <pad>, <bos> and <eos>.
-        batch_tokens: the most rows times the longer side's width, unless one pair alone is more. With `read`, this
+        split: The pairs.
+        tokenizer: A tokeniser with <pad>, <bos> and <eos>.
+        batch_tokens: The most rows times the longer side's width, unless one pair alone is more. With `read`, this
             holds in the first epoch and approximately in others.
         seed: 0 or more, below 2^64.
         multiple: widths are rounded up to a multiple of this. A larger one makes fewer shapes and more padding, and
             lets more pairs change places.
-        read: returns the split in the tokens of an epoch, if these change.
+        read: Returns the split in the tokens of an epoch, if these change.
     """
 
     def __init__(

@@ -31,9 +31,9 @@ class PairSide:
     """One side of a split: a row of tokens and a line of text for each pair.
 
     Args:
-        tokens: all rows, one after the other.
-        ends: where each row ends.
-        read_texts: reads the lines; called when they are first asked for.
+        tokens: All rows, one after the other.
+        ends: Where each row ends.
+        read_texts: Reads the lines; called when they are first asked for.
     """
 
     def __init__(self, tokens: np.ndarray, ends: np.ndarray, read_texts: Callable[[], list[str]]):
@@ -66,9 +66,9 @@ class PairSplit:
 
     Args:
         name: train, val or test.
-        sides: the sources and the targets.
-        lines: each pair's line number in its file or other source, [N] int64.
-        place: returns the place of a line number, for a message.
+        sides: The sources and the targets.
+        lines: Each pair's line number in its file or other source, [N] int64.
+        place: Returns the place of a line number, for a message.
     """
 
     def __init__(

@@ -112,13 +112,13 @@ def prepare_pairs(
     (see `PairDataset.notes`).
 
     Args:
-        config: the pairs and their splits.
-        tokenizer: the tokeniser, or the spec to train one from.
-        max_tokens: the model's positions, into which each side must fit with its <bos> or <eos>.
-        cache_dir: a folder to use instead of the user's cache folder.
-        is_trained: whether these positions are those of a trained model, which can have no more.
-        check: whether to verify the SHA-256 of files found in the cache.
-        progress: called with the progress.
+        config: The pairs and their splits.
+        tokenizer: The tokeniser, or the spec to train one from.
+        max_tokens: The model's positions, into which each side must fit with its <bos> or <eos>.
+        cache_dir: A folder to use instead of the user's cache folder.
+        is_trained: Whether these positions are those of a trained model, which can have no more.
+        check: Whether to verify the SHA-256 of files found in the cache.
+        progress: Called with the progress.
 
     Raises:
         DataError: the pairs cannot be read, a split would be empty, or a side is longer than the positions.

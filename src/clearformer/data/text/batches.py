@@ -80,7 +80,7 @@ class Batches:
     """Batches of one split in one order.
 
     Args:
-        split: the tokens.
+        split: The tokens.
         order: `random` (`RandomCrops`) or `epochs` (`ShuffledWindows`).
         batch_size: B, rows in a whole batch.
         seq_len: T, input tokens in a row.
@@ -122,7 +122,7 @@ class Batches:
 
         Args:
             step: 0 or more.
-            rows: the rows of the whole batch to return.
+            rows: The rows of the whole batch to return.
         """
         starts = self.starts(step)[rows]
         windows = self.split.windows(starts, self.seq_len + 1)

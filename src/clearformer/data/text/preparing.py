@@ -88,13 +88,13 @@ def prepare(
     `identity_of_files`), the splits and the tokeniser are the same.
 
     Args:
-        config: the text and its splits.
-        tokenizer: the tokeniser, or the spec to train one from.
-        cache_dir: a folder to use instead of the user's cache folder.
-        specials: special tokens that a trained tokeniser must have in addition to those of its spec.
-        check: whether to verify the SHA-256 of tokens found in the cache; their sizes are always verified.
-        progress: called with the progress.
-        shard_tokens: the most tokens in a file.
+        config: The text and its splits.
+        tokenizer: The tokeniser, or the spec to train one from.
+        cache_dir: A folder to use instead of the user's cache folder.
+        specials: Special tokens that a trained tokeniser must have in addition to those of its spec.
+        check: Whether to verify the SHA-256 of tokens found in the cache; their sizes are always verified.
+        progress: Called with the progress.
+        shard_tokens: The most tokens in a file.
 
     Raises:
         DataError: the text cannot be read, or a split of it would have fewer than `LEAST_TOKENS`.
