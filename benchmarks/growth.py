@@ -209,7 +209,7 @@ def generation(size: int, side: str) -> float:
 
 
 def preparing(path: Path, side: str) -> float:
-    """Seconds from a text to a tokeniser and the text's tokens on the disk."""
+    """Seconds from a text to a tokenizer and the text's tokens on the disk."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         if side == "peer":

@@ -36,7 +36,7 @@ BEAMS = 5
 PENALTIES = (0.6, 0.8, 1.0, 1.2, 1.4, 1.8)  # exponents of a text's length, from which one is chosen
 MARGIN = 0.2  # of BLEU, by which another penalty than 1 has to be better
 LAST = 10
-PUBLISHED = 41.02  # English to German, 2.6M parameters, lower-cased and tokenised (Wu et al. 2021)
+PUBLISHED = 41.02  # English to German, 2.6M parameters, lower-cased and tokenized (Wu et al. 2021)
 FIGURES = ("bleu_moses", "bleu_lowercase", "bleu", "chrf")
 
 

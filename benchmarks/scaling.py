@@ -10,7 +10,7 @@ figure is the median of a few steps, and a point the median of the rounds.
 The prediction is FLOPs a token by `analytic_flops` (model/count.py), divided by one rate for the whole curve: the
 one that makes the geometric mean of measured / predicted 1. So a curve tests the growth and not the level. The
 formula counts all T x T scores of full attention, though the fused kernel skips what lies above the diagonal, and
-neither the optimiser nor softmax, norms and look-ups. A window is held against two: its own keys alone ("formula"),
+neither the optimizer nor softmax, norms and look-ups. A window is held against two: its own keys alone ("formula"),
 which it has to cost, and all T x T ("all_pairs"), which masking would.
 Prints one JSON object; of each point measured / predicted, and of each curve by how much the last size costs more than
 the one before it.

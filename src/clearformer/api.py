@@ -239,7 +239,7 @@ def build(config: ModelConfig | Mapping[str, Any]) -> Transformer:
 
     Raises:
         ConfigError: these are not the settings of a model, or `vocab_size` is not given. Only a run can take it from
-            its tokeniser.
+            its tokenizer.
     """
     if isinstance(config, Mapping):
         config = resolve(ModelConfig, nested(config))
@@ -300,7 +300,7 @@ class Tokens(Result):
         text: The text, decoded where ids were given.
         ids: The ids of its tokens, [T] int32; no special tokens are added.
         labels: A readable label for each token.
-        tokenizer: The tokeniser that cut it.
+        tokenizer: The tokenizer that cut it.
     """
 
     text: str
@@ -328,12 +328,12 @@ def tokenize(
 
     Args:
         text: A text, or ids, which are shown with their labels.
-        tokenizer: A run, a tokeniser or a `tokenizer.json`; or a kind (`char`, `byte`, `bpe`, ...), its spec or a
-            whole configuration, and then a tokeniser of that kind is trained on the text.
+        tokenizer: A run, a tokenizer or a `tokenizer.json`; or a kind (`char`, `byte`, `bpe`, ...), its spec or a
+            whole configuration, and then a tokenizer of that kind is trained on the text.
         **settings: Settings of the kind, such as `vocab_size`.
 
     Raises:
-        TokenizerError: the tokeniser has no token for a part of the text, or cannot be read.
+        TokenizerError: the tokenizer has no token for a part of the text, or cannot be read.
         ConfigError: there is no such kind or setting.
     """
     plain = text_of(text)
@@ -357,7 +357,7 @@ def _tokenizer(tokenizer: Any, settings: Mapping[str, Any], text: str | Sequence
 
 
 def _tokenizer_spec(tokenizer: Any, settings: Mapping[str, Any]) -> Any:
-    """Return the spec of a kind of tokeniser, with settings laid over it."""
+    """Return the spec of a kind of tokenizer, with settings laid over it."""
     if isinstance(tokenizer, RunConfig):
         tokenizer = tokenizer.tokenizer
     kinds = slot_variants(RunConfig.model_fields["tokenizer"])

@@ -38,7 +38,7 @@ class DataError(UserError):
 
 
 class TokenizerError(UserError):
-    """A tokeniser cannot be built or read, or its vocabulary lacks a part of a text."""
+    """A tokenizer cannot be built or read, or its vocabulary lacks a part of a text."""
 
 
 class RunError(UserError):

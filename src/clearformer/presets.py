@@ -389,7 +389,7 @@ def _form_of_data(layers: list[dict[str, Any]]) -> str:
 def resolve_run(arguments: list[str], config_file: Path | None) -> RunConfig:
     """Return a run's configuration from a preset, a TOML file and overrides; later ones win.
 
-    If `train.pretrained` names a run, its model and tokeniser override the preset's.
+    If `train.pretrained` names a run, its model and tokenizer override the preset's.
 
     Raises:
         ConfigError: one line for the first mistake.
@@ -505,7 +505,7 @@ def _pretrained(layers: list[dict[str, Any]]) -> str | None:
 
 
 def _like(run: RunConfig, begin_with: RunConfig) -> dict[str, Any]:
-    """Return the settings of a pretrained run's model and tokeniser, to be laid over a preset."""
+    """Return the settings of a pretrained run's model and tokenizer, to be laid over a preset."""
     model = explicit(run.model, default=begin_with.model)
     for of_the_task in ("n_classes", "pooling", "dropout"):
         model.pop(of_the_task, None)

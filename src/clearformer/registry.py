@@ -252,7 +252,7 @@ def _add_objective(task: Any) -> None:
     TASKS[task.objective_type] = task
 
 
-# --- data and tokenisers ------------------------------------------------------------------------------------
+# --- data and tokenizers ------------------------------------------------------------------------------------
 
 
 def _add_data(spec_type: Any) -> None:
@@ -272,7 +272,7 @@ def _makes_data(spec_type: type[DataSpec]) -> bool:
 
 
 def _add_tokenizer(spec_type: Any) -> None:
-    """Add a kind of tokeniser, and the class that reads its files (`tokenizer_type`) if it has one of its own."""
+    """Add a kind of tokenizer, and the class that reads its files (`tokenizer_type`) if it has one of its own."""
     own = getattr(spec_type, "tokenizer_type", None)
     if own is not None and not (isinstance(own, type) and issubclass(own, VocabularyTokenizer)):
         raise ConfigError(

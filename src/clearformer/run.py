@@ -1,4 +1,4 @@
-"""A run: a model with its tokeniser and its settings, and the ways to open, use and keep it."""
+"""A run: a model with its tokenizer and its settings, and the ways to open, use and keep it."""
 
 import logging
 from functools import cached_property
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class Run:
-    """A model with its tokeniser and its settings: a run that was opened, or a model from your own training loop.
+    """A model with its tokenizer and its settings: a run that was opened, or a model from your own training loop.
 
         run = cf.load("NAME")
         run = cf.Run(model, tokenizer)        # then run.save("NAME") keeps it
@@ -54,7 +54,7 @@ class Run:
 
     Attributes:
         model: The model, on its device; in evaluation mode if it was opened.
-        tokenizer: The tokeniser that the model was trained with.
+        tokenizer: The tokenizer that the model was trained with.
         config: All settings. For a model from elsewhere, the default settings of its task.
         step: How many steps the model was trained for; 0 where that is not known.
         average: The number of checkpoints whose mean the weights are; 1 for those of a step itself.
@@ -70,18 +70,18 @@ class Run:
         step: int = 0,
         labels: tuple[str, ...] | None = None,
     ) -> None:
-        """Make a run of a model and the tokeniser that it was trained with.
+        """Make a run of a model and the tokenizer that it was trained with.
 
         Args:
             model: Made by `build`.
-            tokenizer: A tokeniser of this package, made by `tokenize` or by a tokeniser's spec.
+            tokenizer: A tokenizer of this package, made by `tokenize` or by a tokenizer's spec.
             config: The settings, whose `model` section must be the model's. By default those of its task.
             folder: Where it is kept, if anywhere.
             step: How many steps it was trained for.
             labels: The names of its classes, for a classifier without a config.
 
         Raises:
-            UserError: one of them is of another type, the tokeniser has tokens that the model does not, or the config
+            UserError: one of them is of another type, the tokenizer has tokens that the model does not, or the config
                 or the labels are not the model's.
         """
         check_fit(model, tokenizer)
@@ -123,7 +123,7 @@ class Run:
 
         Raises:
             ConfigError: the model is none of their architectures; the message says how it differs from the nearest.
-            TokenizerError: the target has no place for the kind of tokeniser.
+            TokenizerError: the target has no place for the kind of tokenizer.
             RunError: the target is not empty.
             DiskError: it cannot be written.
         """
@@ -136,7 +136,7 @@ class Run:
         return to_hf(self, target)
 
     def save(self, name_or_path: str | Path) -> "Run":
-        """Write the model, its tokeniser and its settings to a folder, which `load` opens like any other run.
+        """Write the model, its tokenizer and its settings to a folder, which `load` opens like any other run.
 
         Args:
             name_or_path: A name under the runs' folder, or a path (with a slash in it) to a new or empty folder.
@@ -230,7 +230,7 @@ class Run:
 
 
 def check_fit(model: Any, tokenizer: Any) -> None:
-    """Raise UserError where the two are not a model and a tokeniser that fits it."""
+    """Raise UserError where the two are not a model and a tokenizer that fits it."""
     if not isinstance(model, Transformer):
         raise UserError(f"a run's model must come from clearformer.build(...); got {type(model).__name__}")
     if not isinstance(tokenizer, Tokenizer):
@@ -303,7 +303,7 @@ def load(
     device: str | torch.device = "auto",
     average: int = 1,
 ) -> Run:
-    """Open a run: its model in evaluation mode, its tokeniser and its configuration.
+    """Open a run: its model in evaluation mode, its tokenizer and its configuration.
 
     Args:
         name_or_path: A name under the runs' folder, or a path to a run's folder.

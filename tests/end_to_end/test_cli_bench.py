@@ -78,7 +78,7 @@ def test_generation_by_a_preset_with_changes(four_runs: Path, capsys: pytest.Cap
     assert comparison["weights_read_per_second"] / comparison["sides"][0]["median"] < 2e5
 
 
-def test_tokenising_a_file(four_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tokenizing_a_file(four_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = four_runs / "text.txt"
     assert main(["bench", "tokenize", str(file), "--rounds", "1", "--against", "tokenizers", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

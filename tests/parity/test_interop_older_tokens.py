@@ -1,4 +1,4 @@
-"""Vocabularies from before tokenizer.json, against transformers' tokenisers for the same files."""
+"""Vocabularies from before tokenizer.json, against transformers' tokenizers for the same files."""
 
 import os
 

@@ -1,6 +1,6 @@
 """What becomes of each preset's model in transformers: which architecture it is, or which settings stand between.
 
-Small models of the presets' kinds, with random weights, as runs with the presets' tokenisers. What is compared is what
+Small models of the presets' kinds, with random weights, as runs with the presets' tokenizers. What is compared is what
 a user has: the exported folder, loaded by transformers.
 """
 

@@ -1,4 +1,4 @@
-"""Tokenisers as transformers makes them, and ours beside its own: the same ids."""
+"""Tokenizers as transformers makes them, and ours beside its own: the same ids."""
 
 import warnings
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Kinds of data and of tokenisers of one's own: registered, recorded by name, read again, and refused in one line."""
+"""Kinds of data and of tokenizers of one's own: registered, recorded by name, read again, and refused in one line."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -241,10 +241,10 @@ def test_a_kind_of_data_that_makes_nothing_is_refused() -> None:
         register("data")(made(TextData, "texts", ()))
 
 
-# --- tokenisers -------------------------------------------------------------------------------------------
+# --- tokenizers -------------------------------------------------------------------------------------------
 
 
-def test_a_tokeniser_of_one_s_own_is_trained_with_saved_and_read_again(tmp_path: Path) -> None:
+def test_a_tokenizer_of_one_s_own_is_trained_with_saved_and_read_again(tmp_path: Path) -> None:
     register("tokenizer")(WordsSpec)
     tokenizer = WordsSpec().train(["two words, and two more"])
     tokenizer.save(tmp_path / "tokenizer.json")
@@ -257,7 +257,7 @@ def test_a_tokeniser_of_one_s_own_is_trained_with_saved_and_read_again(tmp_path:
     check_kind(WordsSpec(), d_model=12, n_layers=1, attention={"n_heads": 2})
 
 
-def test_a_train_that_returns_no_tokeniser_is_told_so() -> None:
+def test_a_train_that_returns_no_tokenizer_is_told_so() -> None:
     class Forgetful(WordsSpec):
         kind: Literal["forgetful"] = "forgetful"  # type: ignore[assignment]
 
@@ -285,7 +285,7 @@ def test_pieces_that_leave_something_out_are_refused() -> None:
         Leaves(["a", "b"]).encode("a b")
 
 
-def test_a_tokeniser_s_file_of_a_kind_that_is_not_there_says_how_to_bring_it(tmp_path: Path) -> None:
+def test_a_tokenizer_s_file_of_a_kind_that_is_not_there_says_how_to_bring_it(tmp_path: Path) -> None:
     register("tokenizer")(WordsSpec)
     WordsSpec().train(["a"]).save(tmp_path / "tokenizer.json")
     unregister("tokenizer", "words")
@@ -307,7 +307,7 @@ def test_a_damaged_file_of_a_kind_of_one_s_own_is_refused(content: str, tmp_path
         load_tokenizer(tmp_path / "tokenizer.json")
 
 
-def test_a_tokeniser_of_one_s_own_is_not_written_for_others(tmp_path: Path) -> None:
+def test_a_tokenizer_of_one_s_own_is_not_written_for_others(tmp_path: Path) -> None:
     register("tokenizer")(WordsSpec)
     tokenizer = WordsSpec().train(["a b"])
     model = cf.build(cf.ModelConfig(vocab_size=tokenizer.vocab_size, d_model=16, n_layers=1))

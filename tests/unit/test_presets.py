@@ -56,7 +56,7 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 @every_preset
 def test_a_preset_trains(name: str, files: dict[str, str], tmp_path: Path) -> None:
-    """Its parts fit each other: family, objective, data and tokeniser. Small, of two steps, on a small file."""
+    """Its parts fit each other: family, objective, data and tokenizer. Small, of two steps, on a small file."""
     begin_with = preset(name)
     small = [*SMALL, files[begin_with.data.kind]]
     if begin_with.tokenizer.kind == "gpt2":

@@ -27,8 +27,8 @@ SECONDS_BESIDE_STEPS = 6.0  # of a command, for its start, measuring, the last e
 STREAM_BYTES, PATTERN_BYTES = 40 * 2, 4 * 3
 GZIP_RATIO = 3  # a text's size over that of its .gz
 MOST_BYTES_PER_TOKEN = 4.0
-CHARACTERS_PER_SECOND, WORDS_PER_SECOND = 60e6, 5e6  # bytes of text that are tokenised per second
-OF_SHORT_TEXTS_PER_SECOND = 1e6  # the same for many short texts, mostly spent on training the tokeniser
+CHARACTERS_PER_SECOND, WORDS_PER_SECOND = 60e6, 5e6  # bytes of text that are tokenized per second
+OF_SHORT_TEXTS_PER_SECOND = 1e6  # the same for many short texts, mostly spent on training the tokenizer
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Budget:
         rate: FLOP/s of large matrix products, in the dtype of training.
         memory: Bytes that training may take.
         compile: Whether the step is compiled; None: if that pays.
-        tokenizer: The requested tokeniser; None: the rules choose one.
+        tokenizer: The requested tokenizer; None: the rules choose one.
         n_texts: The number of training pairs or labelled texts; 1 for a running text.
         longest: Bytes of the longest text, or longest side of a pair, in all splits; 0 for a running text.
         bits_saved: The bits per character that 1,024 BPE tokens save over 512 (`auto.vocabulary`); None: not measured.
@@ -77,7 +77,7 @@ def measure(wanted: RunConfig, tokenizer: TokenizerConfig) -> Budget:
 
     Args:
         wanted: The data, time and device.
-        tokenizer: The default tokeniser; any other one in `wanted` counts as requested.
+        tokenizer: The default tokenizer; any other one in `wanted` counts as requested.
 
     Raises:
         DataError: there are no such data.
@@ -159,7 +159,7 @@ def memory_of(device: torch.device) -> float:
 
 
 def seconds_to_prepare(budget: Budget, tokenizer: TokenizerConfig) -> float:
-    """Estimate the seconds in which the data are tokenised."""
+    """Estimate the seconds in which the data are tokenized."""
     of_a_text = CHARACTERS_PER_SECOND if is_of_characters(tokenizer) else WORDS_PER_SECOND
     return budget.n_bytes / (of_a_text if budget.n_texts == 1 else OF_SHORT_TEXTS_PER_SECOND)
 
@@ -193,7 +193,7 @@ def bytes_per_token(tokenizer: TokenizerConfig) -> float:
 
 
 def words_for(tokenizer: TokenizerConfig) -> str:
-    """Describe a tokeniser: `char`, or `bpe with a vocabulary of 1,024`."""
+    """Describe a tokenizer: `char`, or `bpe with a vocabulary of 1,024`."""
     size = getattr(tokenizer, "vocab_size", None)
     return tokenizer.kind if size is None else f"{tokenizer.kind} with a vocabulary of {size:,}"
 

@@ -122,7 +122,7 @@ def choose(budget: Budget) -> Recommendation:
 def choose_tokenizer(budget: Budget) -> TokenizerConfig:
     """Choose a BPE with more tokens if they save bits, and still more if there is text and time to learn them.
 
-    Choose characters if the text is small, or if there is no time to tokenise all of it by BPE.
+    Choose characters if the text is small, or if there is no time to tokenize all of it by BPE.
     """
     n_bytes, flops = budget.n_bytes, budget.seconds * budget.rate * UTILISATION
     saved = budget.bits_saved
@@ -137,7 +137,7 @@ def choose_tokenizer(budget: Budget) -> TokenizerConfig:
 def parameters_for(growth: float, n_bytes: float, memory: float) -> float:
     """Return the blocks' parameters: in proportion to the FLOPs' square root (Hoffmann et al. 2022), within limits."""
     by_time = REFERENCE_PARAMETERS * math.sqrt(growth)
-    by_memory = memory / 20  # weights, gradients and the optimiser's state take 16 bytes
+    by_memory = memory / 20  # weights, gradients and the optimizer's state take 16 bytes
     return min(by_time, PARAMETERS_PER_BYTE * n_bytes, by_memory)
 
 

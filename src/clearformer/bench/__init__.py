@@ -1,1 +1,1 @@
-"""Benchmarks against other packages: training, generation, loading and tokenising, alternately on one machine."""
+"""Benchmarks against other packages: training, generation, loading and tokenizing, alternately on one machine."""

@@ -13,7 +13,7 @@ VOCAB_SIZE = 8000
 
 
 class Library(Protocol):
-    """A tokeniser as a side of the comparison; those that can train a vocabulary also have `learn`."""
+    """A tokenizer as a side of the comparison; those that can train a vocabulary also have `learn`."""
 
     name: str
 

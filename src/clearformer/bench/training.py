@@ -49,7 +49,7 @@ def bench_training(
     limits: Limits,
     on_figure: Callable[[str, float], None] = lambda *_: None,
 ) -> Comparison:
-    """Compare the tokens per second of training steps: batch, forward, backward, clipping, optimiser.
+    """Compare the tokens per second of training steps: batch, forward, backward, clipping, optimizer.
 
     Args:
         config: The run; settings left open are resolved as `train` resolves them.
@@ -132,7 +132,7 @@ class _Ours:
         start = time.perf_counter()
         self.training.prepare_steps()
         self.compile_seconds = time.perf_counter() - start if self.config.train.compile else 0.0
-        self.training.step()  # creates the optimiser's state; no peer has taken memory yet
+        self.training.step()  # creates the optimizer's state; no peer has taken memory yet
         self.peak_bytes = peak_of(device)
 
     @property

@@ -33,7 +33,7 @@ def key_of(settings: Mapping[str, Any]) -> str:
 
 
 def cached_tokenizer(cache: Path, key: Mapping[str, Any], train: Callable[[], Tokenizer]) -> Tokenizer:
-    """Return the tokeniser of a key from the cache, or train it and put it there.
+    """Return the tokenizer of a key from the cache, or train it and put it there.
 
     Raises:
         TokenizerError: a user's `train` returns something else.
@@ -96,7 +96,7 @@ def found(folder: Path, read: Callable[[], Found], otherwise: str) -> Found | No
 
 
 def tokenizer_entry(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Describe a tokeniser for a manifest."""
+    """Describe a tokenizer for a manifest."""
     return {
         "kind": tokenizer.kind,
         "vocab_size": tokenizer.vocab_size,

@@ -108,14 +108,14 @@ def prepare_data(
 
     Args:
         data: The data, and how they are split.
-        tokenizer: The tokeniser of a trained model, or the spec to train one from.
+        tokenizer: The tokenizer of a trained model, or the spec to train one from.
         max_tokens: The model's positions, into which both sides of a pair must fit; other kinds ignore it.
         check: Whether to verify the SHA-256 of what is found in the cache.
         progress: Called with the progress.
 
     Raises:
         DataError: the data cannot be used as they are.
-        TokenizerError: a given tokeniser has no token for some of them, or lacks a special one.
+        TokenizerError: a given tokenizer has no token for some of them, or lacks a special one.
         DiskError: the cache cannot be written.
     """
     match data:

@@ -98,7 +98,7 @@ class Masking:
     tokens and padding are never chosen.
 
     Args:
-        tokenizer: The tokeniser of the tokens; it must have a [MASK].
+        tokenizer: The tokenizer of the tokens; it must have a [MASK].
         seed: 0 or more, below 2^64.
         fraction: The share of the tokens, or words, to predict.
         whole_word: Whether to choose whole words.
@@ -146,7 +146,7 @@ class TextWindows:
         batch_size: B.
         max_length: T, [CLS] and [SEP] included.
         seed: 0 or more, below 2^64.
-        tokenizer: The tokeniser of the tokens.
+        tokenizer: The tokenizer of the tokens.
 
     Raises:
         DataError: the split is shorter than one row.

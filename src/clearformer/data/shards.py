@@ -1,6 +1,6 @@
 """Tokens on disk: flat little-endian files, memory-mapped, and a manifest that describes them.
 
-    manifest.json        version, dtype, source, tokeniser, and for each split its sizes and its shards
+    manifest.json        version, dtype, source, tokenizer, and for each split its sizes and its shards
     train-00000.bin ...  the tokens of a split in order, nothing else
 
 `numpy.memmap(path, dtype)` reads a shard. The dtype is uint16 if every token fits, else uint32.

@@ -48,10 +48,10 @@ class Evaluation:
         mean_entropy: The mean entropy of the predictions, in nats: the loss that the model itself expects. If the loss
             is larger, the model is overconfident.
         n_tokens: Tokens that were predicted: all but the split's first, or those of the windows that were read.
-        n_chars: The characters of these tokens; None if only a part of the split was read, no tokeniser was given, or
+        n_chars: The characters of these tokens; None if only a part of the split was read, no tokenizer was given, or
             the tokens lose a part of the text (lower-casing, WordPiece, an unknown token in the split).
         n_bytes: Likewise the bytes in UTF-8.
-        n_unknown: The unknown tokens among those predicted; None if only a part of the split was read, or no tokeniser
+        n_unknown: The unknown tokens among those predicted; None if only a part of the split was read, or no tokenizer
             was given.
         context: The most tokens that a prediction was made from.
         stride: Tokens from the start of one window to the next.
@@ -118,7 +118,7 @@ def evaluate_split(
     Args:
         model: The model, on any device.
         split: The split to predict.
-        tokenizer: The split's tokeniser. It tells which tokens are unknown, and the size of the first token, which is
+        tokenizer: The split's tokenizer. It tells which tokens are unknown, and the size of the first token, which is
             not predicted. Without it, characters and bytes are not counted.
         context: C, the most tokens to predict from; by default the model's maximum length.
         stride: S, from 1 (every prediction from the longest context) to C (fastest, but the first predictions of each
@@ -157,7 +157,7 @@ def evaluate_whole_and_part(
     Args:
         model: As in `evaluate_split`; so are the others.
         split: The split to predict.
-        tokenizer: The split's tokeniser.
+        tokenizer: The split's tokenizer.
         n_windows: The number of windows in the second evaluation.
         dtype: The type of the matrix products.
     """

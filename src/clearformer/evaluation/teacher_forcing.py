@@ -62,7 +62,7 @@ def evaluate_pairs(
     Args:
         model: The model, on any device.
         split: The pairs.
-        tokenizer: Their tokeniser.
+        tokenizer: Their tokenizer.
         dtype: The type of the matrix products (autocast); by default as around the call.
         batch_tokens: The most tokens to read at once.
 

@@ -43,11 +43,11 @@ class TranslationScores:
     Attributes:
         hypotheses: The translations.
         references: The reference of each translation.
-        bleu: BLEU of the plain text, by sacrebleu's own tokeniser (Papineni et al. 2002; Post 2018).
+        bleu: BLEU of the plain text, by sacrebleu's own tokenizer (Papineni et al. 2002; Post 2018).
         bleu_lowercase: BLEU of the lower-cased text, as in most figures for Multi30k.
         chrf: F2 of character n-grams (Popović 2015).
         length_ratio: Words of the translations over words of the references.
-        tokenize: The tokeniser that found the words.
+        tokenize: The tokenizer that found the words.
     """
 
     hypotheses: list[str]
@@ -142,11 +142,11 @@ def score_translations(
     Args:
         hypotheses: The translations.
         references: Their references.
-        tokenize: How BLEU finds words: one of sacrebleu's tokenisers, or `none` for texts whose words are already
+        tokenize: How BLEU finds words: one of sacrebleu's tokenizers, or `none` for texts whose words are already
             separated by spaces. By default the one that fits the script of the references (`fitting_tokenizer`).
 
     Raises:
-        UserError: there is nothing to compare, or sacrebleu has no such tokeniser.
+        UserError: there is nothing to compare, or sacrebleu has no such tokenizer.
     """
     check_equal_lengths(len(hypotheses), len(references), "translations")
     tokenize = tokenize or fitting_tokenizer(references)
@@ -164,7 +164,7 @@ def score_translations(
 
 
 def fitting_tokenizer(references: Sequence[str]) -> str:
-    """Choose sacrebleu's tokeniser by script: `13a` finds words by spaces, which some languages do not write.
+    """Choose sacrebleu's tokenizer by script: `13a` finds words by spaces, which some languages do not write.
 
     Chinese takes `zh`, which separates its characters, as WMT does; Japanese, Thai, Lao, Burmese and Khmer take `char`,
     for which nothing else need be installed. The script of more than half of all letters decides.
@@ -182,7 +182,7 @@ def bleu(
     """Return BLEU of all translations together, and the numbers of words in them and in the references.
 
     Raises:
-        UserError: sacrebleu has no such tokeniser.
+        UserError: sacrebleu has no such tokenizer.
     """
     known = sacrebleu_metrics().BLEU.TOKENIZERS
     if tokenize not in known:

@@ -37,7 +37,7 @@ def to_hf(run: RunLike | str | Path, folder: str | Path, checkpoint: str = "late
 
     Raises:
         ConfigError: transformers has no such architecture; the message names the settings that differ from the nearest.
-        TokenizerError: the tokeniser is of a kind that only clearformer reads.
+        TokenizerError: the tokenizer is of a kind that only clearformer reads.
         RunError: there is no such run, or the folder is not empty.
         DiskError: the folder cannot be written.
     """

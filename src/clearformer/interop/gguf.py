@@ -124,7 +124,7 @@ KINDS = {
 def to_gguf(
     run: RunLike | str | Path, file: str | Path, checkpoint: str = "latest", dtype: str = "float32"
 ) -> ArchitectureMatch:
-    """Write a run as one GGUF file with its model and its tokeniser.
+    """Write a run as one GGUF file with its model and its tokenizer.
 
     Args:
         run: A loaded run, or a run's name or folder.
@@ -135,7 +135,7 @@ def to_gguf(
     Raises:
         ConfigError: the model is none of the kinds that can be written (the message names the first setting that does
             not fit), there is no such type, or a weight is too large for it.
-        TokenizerError: the tokeniser is not a byte-level BPE with GPT-2's pre-tokens.
+        TokenizerError: the tokenizer is not a byte-level BPE with GPT-2's pre-tokens.
         RunError: there is no such run, or the file exists.
         MissingPackageError: the gguf package is not installed.
         DiskError: the file cannot be written.
@@ -200,7 +200,7 @@ def _does_not_fit(setting: str, ours: Any, title: str, theirs: Any) -> ConfigErr
 def vocabulary_of(tokenizer: Tokenizer, n_rows: int) -> dict[str, Any]:
     """Return the tokens, their types, the merges and the ids of special tokens, as GGUF stores them.
 
-    A model of `n_rows` rows may have more than its tokeniser has tokens. llama.cpp expects a token for each row, so the
+    A model of `n_rows` rows may have more than its tokenizer has tokens. llama.cpp expects a token for each row, so the
     rest are unused ones.
 
     Raises:
@@ -225,7 +225,7 @@ def vocabulary_of(tokenizer: Tokenizer, n_rows: int) -> dict[str, Any]:
 
 
 def _unwritten(tokenizer: Tokenizer) -> TokenizerError:
-    """Return the error for a tokeniser that GGUF cannot hold; it names the setting at fault."""
+    """Return the error for a tokenizer that GGUF cannot hold; it names the setting at fault."""
     folder = "export to a folder instead"
     if not isinstance(tokenizer, BPETokenizer):
         return TokenizerError(

@@ -60,7 +60,7 @@ def run_with_cache(
         text: What to read; see `read` for this and the other arguments.
         output: What an encoder-decoder writes.
         names: Hook points or patterns of them (`blocks.*.attn.hook_z`), or a function of a name; by default all.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:

@@ -38,12 +38,12 @@ class Embedded(Shown):
 
     Attributes:
         text: The text as given.
-        tokens: Its ids, with the special tokens that the tokeniser has: [CLS] ... [SEP] for an encoder, ... <eos> for
+        tokens: Its ids, with the special tokens that the tokenizer has: [CLS] ... [SEP] for an encoder, ... <eos> for
             an encoder-decoder's source, <bos> ... for a decoder.
         vectors: `vectors[0]` is the input of the first block: each token's embedding plus that of its position, with
             no context yet. `vectors[l + 1]` is the residual stream after block l, counted from 0.
         final: The last of them after the final norm; unchanged if the model has none.
-        tokenizer: The tokeniser that made the tokens.
+        tokenizer: The tokenizer that made the tokens.
     """
 
     text: str
@@ -64,7 +64,7 @@ class Embedded(Shown):
 
     @cached_property
     def read_text(self) -> str:
-        """The text as the tokens spell it, in lower case if the tokeniser lowers it."""
+        """The text as the tokens spell it, in lower case if the tokenizer lowers it."""
         return self.tokenizer.decode(self.tokens)
 
     @cached_property
@@ -112,7 +112,7 @@ class Embedded(Shown):
         """Return the vector of a word after every layer: the mean over its tokens.
 
         Args:
-            word: As written in the text, or as the tokeniser would write it; parts of longer words do not count.
+            word: As written in the text, or as the tokenizer would write it; parts of longer words do not count.
             occurrence: Which occurrence, from 0.
 
         Raises:
@@ -150,11 +150,11 @@ def embed(run: Run, text: Texts) -> Embedded | list[Embedded]:
     model's mode is left as it was, and no random number is drawn.
 
     Args:
-        run: A model and its tokeniser.
+        run: A model and its tokenizer.
         text: What to read, as a string or as the ids of its tokens [T].
 
     Raises:
-        TokenizerError: a text holds a character that the tokeniser lacks.
+        TokenizerError: a text holds a character that the tokenizer lacks.
         UserError: a text is empty, or longer than the model reads.
     """
     check_run(run)

@@ -45,7 +45,7 @@ class Inputs:
 
     Attributes:
         model: The model.
-        tokenizer: The tokeniser; None if ids were given to a bare model.
+        tokenizer: The tokenizer; None if ids were given to a bare model.
         tokens: The tokens whose positions predict: an encoder-decoder's output, otherwise the only text.
         source: The source of an encoder-decoder; None in the other families.
         predicted: For each position the id of the token that it predicts: the next token for a decoder or
@@ -90,7 +90,7 @@ class Inputs:
         return self.tokens.shape[1]
 
     def label(self, token: int) -> str:
-        """Return a token in readable form, or `#id` without a tokeniser."""
+        """Return a token in readable form, or `#id` without a tokenizer."""
         if self.tokenizer is None or token >= self.tokenizer.vocab_size:  # a vocabulary may be padded
             return f"#{token}"
         known = _labels.setdefault(self.tokenizer, {})
@@ -203,13 +203,13 @@ def read(
         subject: A run, or a bare model.
         text: A string, or ids as a list, an array or a tensor [T] or [1 T]; the source of an encoder-decoder.
         output: What an encoder-decoder has written so far; by default its own greedy translation.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         masked: Positions at which an encoder reads [MASK] in place of the token.
 
     Raises:
-        TokenizerError: a text holds a character or an id that the tokeniser lacks.
-        UserError: a string is given without a tokeniser, a text is empty or longer than the model reads, an output is
-            given to a model that writes none or missing for a bare encoder-decoder without a tokeniser, or a masked
+        TokenizerError: a text holds a character or an id that the tokenizer lacks.
+        UserError: a string is given without a tokenizer, a text is empty or longer than the model reads, an output is
+            given to a model that writes none or missing for a bare encoder-decoder without a tokenizer, or a masked
             position is out of range.
     """
     model, tokenizer = parts_of(subject, tokenizer)
@@ -252,10 +252,10 @@ def check_model(model: Any) -> None:
 
 
 def parts_of(subject: Any, tokenizer: Tokenizer | None) -> tuple[Transformer, Tokenizer | None]:
-    """Return a run's model and tokeniser, or a bare model and the given tokeniser.
+    """Return a run's model and tokenizer, or a bare model and the given tokenizer.
 
     Raises:
-        UserError: the subject is neither a run nor a model, or the tokeniser is none.
+        UserError: the subject is neither a run nor a model, or the tokenizer is none.
     """
     if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
         raise UserError(f"tokenizer: one of clearformer's, such as run.tokenizer; got {shown(tokenizer)}")

@@ -129,7 +129,7 @@ def meanings(
     For an encoder-decoder, the vectors are the encoder's.
 
     Args:
-        run: A model and its tokeniser.
+        run: A model and its tokenizer.
         text: What to read if no contexts are given.
         word: The word; by default the most frequent one in the texts.
         contexts: The texts, or one string with a text on each line.
@@ -137,7 +137,7 @@ def meanings(
 
     Raises:
         UserError: a text does not contain the word, there are no words or too many texts, or there is no such layer.
-        TokenizerError: a text holds a character that the tokeniser lacks.
+        TokenizerError: a text holds a character that the tokenizer lacks.
         NonFiniteError: the model's vectors are not finite.
     """
     for name, given in (("text", text), ("word", word or "")):

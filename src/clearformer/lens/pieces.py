@@ -1,4 +1,4 @@
-"""How the tokeniser made one token of a text: its bytes, and the merges or pieces it came from.
+"""How the tokenizer made one token of a text: its bytes, and the merges or pieces it came from.
 
 found = lens.pieces(run, "the banker", position=1)
 found.hex                   "20 62 61 6e 6b"
@@ -59,18 +59,18 @@ class WordPart:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Pieces(Shown):
-    """How the tokeniser made one token.
+    """How the tokenizer made one token.
 
     Attributes:
         token: The token in readable form.
         position: Its position in the text.
         id: Its id.
-        kind: The kind of tokeniser.
+        kind: The kind of tokenizer.
         hex: The UTF-8 bytes that it stands for; empty for a special token.
         code_points: The code points of its characters; empty if its bytes are not whole characters.
         steps: For BPE, the merges from its bytes to the token.
         neighbours: The tokens of its word.
-        rule: How this kind of tokeniser cuts, in one sentence.
+        rule: How this kind of tokenizer cuts, in one sentence.
     """
 
     token: str
@@ -123,18 +123,18 @@ def pieces(
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> Pieces:
-    """Return how the tokeniser made one token of a text.
+    """Return how the tokenizer made one token of a text.
 
     Args:
         subject: A run, or a bare model.
         text: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder writes; the token is then taken from it.
         position: The token's position; negative ones count from the end.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:
-        UserError: there is no such position, or no tokeniser.
+        UserError: there is no such position, or no tokenizer.
     """
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     at = inputs.position(position)

@@ -28,7 +28,7 @@ class TokenTable(Shown):
     Attributes:
         tokens: The tokens in readable form.
         ids: Their ids.
-        n_bytes: The length of each in UTF-8 bytes; 0 for special tokens and without a tokeniser.
+        n_bytes: The length of each in UTF-8 bytes; 0 for special tokens and without a tokenizer.
         predicted: The token that each position predicts; empty where the text does not contain it.
         probabilities: The probability of the predicted token; NaN where the text does not contain it.
         losses: -ln of that probability, in nats.
@@ -169,7 +169,7 @@ def log_total_(rows: Float[Tensor, "N V"]) -> Float[Tensor, " N"]:
 
 
 def n_bytes(tokenizer: Tokenizer | None, token: int) -> int:
-    """Return the number of bytes of a token's text; 0 for special tokens and without a tokeniser."""
+    """Return the number of bytes of a token's text; 0 for special tokens and without a tokenizer."""
     if tokenizer is None or token >= tokenizer.vocab_size:
         return 0
     return len(tokenizer.token_bytes(token))

@@ -99,13 +99,13 @@ def word_similarity(run: Run, word: str, contexts: Sequence[str]) -> WordSimilar
     """Compare a word's vectors in every two of N contexts, by their cosine before the first block and after every one.
 
     Args:
-        run: A model and its tokeniser.
+        run: A model and its tokenizer.
         word: A word that every context contains; its first occurrence counts.
         contexts: The texts.
 
     Raises:
         UserError: the word is not in one of them, or there are fewer than two.
-        TokenizerError: a text holds a character that the tokeniser lacks.
+        TokenizerError: a text holds a character that the tokenizer lacks.
     """
     if not isinstance(word, str):
         raise UserError(f"word: a string; got {shown(word)}")

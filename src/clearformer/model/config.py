@@ -35,7 +35,7 @@ class ModelConfig(Spec):
 
     Attributes:
         family: The arrangement of the blocks; see `model/transformer.py`.
-        vocab_size: V. In a run it is taken from the tokeniser and need not be given.
+        vocab_size: V. In a run it is taken from the tokenizer and need not be given.
         d_model: D, the width of the residual stream.
         n_layers: Number of blocks; in an encoder-decoder, of the encoder's.
         n_decoder_layers: Number of blocks of an encoder-decoder's decoder; by default as many as the encoder has.

@@ -81,7 +81,7 @@ def name_for(preset: str, config: RunConfig) -> str:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A checkpoint that was read: its model in evaluation mode, the run's tokeniser and configuration."""
+    """A checkpoint that was read: its model in evaluation mode, the run's tokenizer and configuration."""
 
     folder: RunFolder
     config: RunConfig
@@ -246,7 +246,7 @@ def read_run(
     device: str | torch.device = "auto",
     average: int = 1,
 ) -> Loaded:
-    """Read a run's model, tokeniser and configuration; arguments and errors are those of `run.load`."""
+    """Read a run's model, tokenizer and configuration; arguments and errors are those of `run.load`."""
     if not isinstance(average, Integral) or isinstance(average, bool):
         raise RunError(f"average: takes a whole number of checkpoints; got {shown(average)}")
     folder = find_run(name_or_path)
@@ -276,7 +276,7 @@ def write_run(
     Args:
         target: A folder that does not exist yet, or is empty.
         config: The run's configuration.
-        tokenizer: The run's tokeniser.
+        tokenizer: The run's tokenizer.
         weights: The model's weights, by name.
         step: How many steps the model was trained for.
         text_sha256: The SHA-256 of its training data; empty if that is not known.
@@ -302,7 +302,7 @@ def run_config(
     Args:
         model: The model's settings.
         labels: The names of its classes.
-        tokenizer: The kind of its tokeniser; a kind that no setting names is ignored.
+        tokenizer: The kind of its tokenizer; a kind that no setting names is ignored.
     """
     data, objective = TASKS["classes" if model.n_classes is not None else model.family]
     if isinstance(data, LabelledData):

@@ -1,4 +1,4 @@
-"""Tokenisers: characters, bytes, BPE, WordPiece, Unigram, GPT-2's and imported ones, each saved as `tokenizer.json`."""
+"""Tokenizers: characters, bytes, BPE, WordPiece, Unigram, GPT-2's and imported ones, each saved as `tokenizer.json`."""
 
 from clearformer.text.compare import Cut, cut_of
 from clearformer.text.config import TokenizerConfig

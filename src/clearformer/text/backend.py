@@ -1,4 +1,4 @@
-"""Tokenisers that the `tokenizers` library runs, and cutting long texts for it."""
+"""Tokenizers that the `tokenizers` library runs, and cutting long texts for it."""
 
 import json
 import re
@@ -23,7 +23,7 @@ _UP_TO_LAST_SAFE_CUT = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 
 
 class BackendTokenizer(OwnTokenizer):
-    """A tokeniser that the `tokenizers` library runs from its document.
+    """A tokenizer that the `tokenizers` library runs from its document.
 
     Special tokens are left out of the document, because the library would recognise them in a text.
     """
@@ -83,7 +83,7 @@ def pre_tokens_of(backend: tokenizers.Tokenizer, text: str) -> list[str]:
 def untrained(
     pre_tokenizer: dict[str, Any] | None, model: Any, normalizer: dict[str, Any] | None
 ) -> tokenizers.Tokenizer:
-    """Return a tokeniser of the `tokenizers` library with a model that is not trained yet."""
+    """Return a tokenizer of the `tokenizers` library with a model that is not trained yet."""
     document = json.loads(tokenizers.Tokenizer(model).to_str())
     document |= {"pre_tokenizer": pre_tokenizer, "normalizer": normalizer}
     return tokenizers.Tokenizer.from_str(json.dumps(document))

@@ -1,4 +1,4 @@
-"""How finely a tokeniser cuts a text: tokens per word and line, bytes per token, and unknown tokens."""
+"""How finely a tokenizer cuts a text: tokens per word and line, bytes per token, and unknown tokens."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from clearformer.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Cut:
-    """Counts of the tokens that a tokeniser makes of some lines.
+    """Counts of the tokens that a tokenizer makes of some lines.
 
     Attributes:
         n_lines: Lines that are not blank.
@@ -66,7 +66,7 @@ def cut_of(tokenizer: Tokenizer, lines: Iterable[str]) -> Cut:
     """Count the tokens of lines, leaving out blank ones.
 
     Raises:
-        TokenizerError: the tokeniser lacks a character of a line.
+        TokenizerError: the tokenizer lacks a character of a line.
     """
     n_lines = n_words = n_bytes = n_tokens = n_unknown = 0
     for line in lines:

@@ -42,7 +42,7 @@ def library_errors(message: str) -> Iterator[None]:
 
 
 def open_backend(document: Document) -> tokenizers.Tokenizer:
-    """Return the library's tokeniser of a document, without truncation and padding.
+    """Return the library's tokenizer of a document, without truncation and padding.
 
     Raises:
         TokenizerError: the library cannot read it, or could panic or fill the memory.

@@ -1,4 +1,4 @@
-"""Loading a tokeniser from its `tokenizer.json`."""
+"""Loading a tokenizer from its `tokenizer.json`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,17 +21,17 @@ OF_BPE: tuple[type[OwnTokenizer], ...] = (CharTokenizer, ByteTokenizer, BPEToken
 
 
 class NotOursError(Exception):
-    """Raised for a tokeniser of none of our kinds; the message says why."""
+    """Raised for a tokenizer of none of our kinds; the message says why."""
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
     """Load a `tokenizer.json`; its content determines the kind.
 
-    A tokeniser of another kind than ours is imported. Its special tokens get the roles that a `tokenizer_config.json`
+    A tokenizer of another kind than ours is imported. Its special tokens get the roles that a `tokenizer_config.json`
     in the same folder names, or else those that fit their names.
 
     Raises:
-        TokenizerError: the file is missing, is not JSON, has no tokeniser, or has one that cannot be used.
+        TokenizerError: the file is missing, is not JSON, has no tokenizer, or has one that cannot be used.
     """
     text, document = _read(path)
     try:

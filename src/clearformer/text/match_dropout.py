@@ -18,10 +18,10 @@ DRAWN_AT_ONCE = 32
 
 
 class MatchDropout:
-    """A tokeniser's words, cut into other tokens at every draw.
+    """A tokenizer's words, cut into other tokens at every draw.
 
     Args:
-        tokenizer: The tokeniser, which is not changed.
+        tokenizer: The tokenizer, which is not changed.
         probability: The probability that a match is left out, below 1.
     """
 

@@ -21,7 +21,7 @@ NO_MERGE = np.iinfo(np.int32).max  # as a rank: after all merges
 
 
 class MergeTable:
-    """A tokeniser's merges, looked up by the two tokens that they join.
+    """A tokenizer's merges, looked up by the two tokens that they join.
 
     A merge's rank is its index in the order of learning.
     """
@@ -45,10 +45,10 @@ class MergeTable:
 
 
 class MergeDropout:
-    """Texts that are tokenised again at every draw, each time with other merges left out.
+    """Texts that are tokenized again at every draw, each time with other merges left out.
 
     Args:
-        tokenizer: The tokeniser, which is not changed.
+        tokenizer: The tokenizer, which is not changed.
         texts: The texts.
         probability: The probability that a merge is left out.
     """

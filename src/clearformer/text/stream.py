@@ -11,7 +11,7 @@ class StreamDecoder:
     The joined results of `push` and a final `flush` equal `tokenizer.decode` of all ids at once.
 
     Args:
-        tokenizer: The tokeniser of the ids.
+        tokenizer: The tokenizer of the ids.
         at_start: Whether the ids begin a text. If they continue one, a first space belongs to it.
     """
 

@@ -1,6 +1,6 @@
-"""The interface of every tokeniser: text to ids and back, special tokens, and saving to one file.
+"""The interface of every tokenizer: text to ids and back, special tokens, and saving to one file.
 
-Lecture 000, section 2 (vocabularies, <bos> and <eos>), lecture 001, "Tokenisation" (encode and decode) and
+Lecture 000, section 2 (vocabularies, <bos> and <eos>), lecture 001, "Tokenization" (encode and decode) and
 lecture 004, section 4.1.
 """
 
@@ -55,7 +55,7 @@ REPLACEMENT = "\ufffd"  # the decoding of bytes that are no whole character
 MOST_TOKENS = (
     1 << 22
 )  # several times the largest known vocabulary; the library allocates memory for as many as a file asks for
-SPECIALS_NAMED = 7  # in a tokeniser's description; some have hundreds
+SPECIALS_NAMED = 7  # in a tokenizer's description; some have hundreds
 
 Merge = tuple[str, str]
 
@@ -63,8 +63,8 @@ Merge = tuple[str, str]
 def specials_of(family: str) -> tuple[str, ...]:
     """Return the special tokens that a family of models needs, in the order of their ids.
 
-    A decoder needs none; the tokeniser's settings may ask for some. The unknown token is not included: a kind of
-    tokeniser that needs it adds it.
+    A decoder needs none; the tokenizer's settings may ask for some. The unknown token is not included: a kind of
+    tokenizer that needs it adds it.
 
     Raises:
         TokenizerError: there is no such family.
@@ -159,7 +159,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def to_json(self) -> str:
-        """Return the whole tokeniser in the `tokenizer.json` format of the `tokenizers` library.
+        """Return the whole tokenizer in the `tokenizer.json` format of the `tokenizers` library.
 
         `tokenizers.Tokenizer.from_file` reads it and gives the same ids, if its `encode_special_tokens` is set to
         True; by default it recognises special tokens in texts, which ours never does.
@@ -182,7 +182,7 @@ class Tokenizer(ABC):
 
     @property
     def before_source(self) -> tuple[int, ...]:
-        """The ids before an encoder-decoder's source text: none, except in some imported tokenisers."""
+        """The ids before an encoder-decoder's source text: none, except in some imported tokenizers."""
         return ()
 
     @property
@@ -295,7 +295,7 @@ class Tokenizer(ABC):
 
     @cached_property
     def marks(self) -> tuple[np.ndarray, np.ndarray]:
-        """The ids that `wrap` puts before and after a document, int32: <bos> and <eos> if the tokeniser has them.
+        """The ids that `wrap` puts before and after a document, int32: <bos> and <eos> if the tokenizer has them.
 
         If one token is both (GPT-2's <|endoftext|>), it is put after the document only, so that it occurs once between
         two documents, as in GPT-2's training.
@@ -346,7 +346,7 @@ class Tokenizer(ABC):
 
 
 class OwnTokenizer(Tokenizer):
-    """A tokeniser made by clearformer, which writes its `tokenizer.json`.
+    """A tokenizer made by clearformer, which writes its `tokenizer.json`.
 
     The ids of the special tokens come after all others, so that asking for <bos> changes no other id.
     """

@@ -1,1 +1,1 @@
-"""Training: objectives, tasks, the loop, optimisers and schedules, and the files of a run."""
+"""Training: objectives, tasks, the loop, optimizers and schedules, and the files of a run."""

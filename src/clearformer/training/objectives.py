@@ -76,7 +76,7 @@ class ObjectiveSpec(Spec):
         return
 
     def check_tokenizer(self, tokenizer: TokenizerConfig) -> None:
-        """Raise ConfigError if the objective's settings do not fit the kind of tokeniser."""
+        """Raise ConfigError if the objective's settings do not fit the kind of tokenizer."""
         return
 
     def check_data(self, form: str) -> None:

@@ -56,7 +56,7 @@ def open_task(
         config: The run's settings.
         device: The device of the run.
         processes: The processes that train it.
-        tokenizer: The tokeniser to use; by default one is made for the data.
+        tokenizer: The tokenizer to use; by default one is made for the data.
         progress: Receives the progress of the preparation.
 
     Raises:

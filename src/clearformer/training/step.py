@@ -1,6 +1,6 @@
 """One step of training: micro-batches, gradients, clipping, learning rates, the update and the moving average.
 
-A step is a pure function of the weights, the optimisers' state, the seed and its own number: the batch and the
+A step is a pure function of the weights, the optimizers' state, the seed and its own number: the batch and the
 dropout of step s are drawn from (seed, s). So a checkpoint holds all that is needed to resume exactly.
 """
 
@@ -59,7 +59,7 @@ def lr_factor_after(settings: TrainConfig, progress: Progress) -> float:
 
 
 class TrainStep:
-    """Takes the steps of a run, each of which changes its `TrainState`: weights, moving average, optimisers."""
+    """Takes the steps of a run, each of which changes its `TrainState`: weights, moving average, optimizers."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face: config.json, the tokeniser's files, and the header of the tensors."""
+"""Folders of Hugging Face: config.json, the tokenizer's files, and the header of the tensors."""
 
 import random
 import shutil
@@ -100,7 +100,7 @@ class Folders:
 
 
 def write_folder(folder: Path, config: ModelConfig) -> None:
-    """A model with random weights and a tokeniser of bytes."""
+    """A model with random weights and a tokenizer of bytes."""
     folder.mkdir()
     tokenizer = ByteTokenizerSpec().train((), specials_of(config.family))
     config = config.replace(vocab_size=tokenizer.vocab_size)

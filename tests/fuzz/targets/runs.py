@@ -1,4 +1,4 @@
-"""A run's folder: settings, environment, metrics, tokeniser and checkpoints that somebody changed."""
+"""A run's folder: settings, environment, metrics, tokenizer and checkpoints that somebody changed."""
 
 import json
 import random

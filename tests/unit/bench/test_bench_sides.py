@@ -1,4 +1,4 @@
-"""Training, generation and tokenising measured side by side, each for a moment."""
+"""Training, generation and tokenizing measured side by side, each for a moment."""
 
 import json
 import subprocess
@@ -182,10 +182,10 @@ def test_more_tokens_than_positions_are_refused() -> None:
         bench_generation(short, [], 1, 1, [1], "float32", LIMITS)
 
 
-# --- tokenising -------------------------------------------------------------------------------------------
+# --- tokenizing -------------------------------------------------------------------------------------------
 
 
-def test_tokenising_beside_tokenizers_gives_the_same_ids() -> None:
+def test_tokenizing_beside_tokenizers_gives_the_same_ids() -> None:
     text = "".join(f"line {n}: the quick brown fox's {n * n} jumps\n" for n in range(200))
     encoding, decoding, learning = bench_tokenizing(text, ["tokenizers"], 1)
     assert [names(found) for found in (encoding, decoding, learning)] == [["clearformer", "tokenizers"]] * 3

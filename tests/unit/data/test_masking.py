@@ -99,7 +99,7 @@ def test_what_is_hidden_hangs_on_the_generator_alone() -> None:
     assert (other[1] != once[1]).any()
 
 
-# --- with a tokeniser --------------------------------------------------------------------------------------
+# --- with a tokenizer --------------------------------------------------------------------------------------
 
 TEXT = "the cat sat on the mat, the cats sat there; catty cats chatter. " * 3
 

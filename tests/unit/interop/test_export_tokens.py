@@ -1,4 +1,4 @@
-"""What is written of a tokeniser, and read again."""
+"""What is written of a tokenizer, and read again."""
 
 import json
 from pathlib import Path
@@ -211,7 +211,7 @@ def test_a_vocabulary_that_is_too_large(tmp_path: Path) -> None:
 
 
 def test_gpt2_puts_nothing_before_a_prompt(tmp_path: Path) -> None:
-    """config.json names a <bos>, but its tokeniser does not add it: the model was not trained to read it there."""
+    """config.json names a <bos>, but its tokenizer does not add it: the model was not trained to read it there."""
     tokenizer = BPETokenizerSpec(vocab_size=290).train([TEXT])
     written(tokenizer, "decoder", tmp_path)
     fields = Fields({"bos_token_id": 7, "eos_token_id": [7, 8]})

@@ -107,7 +107,7 @@ def fingerprint(folder: Path) -> dict[str, tuple[str, int]]:
 
 
 def moved(optimizers: list[Any], model: Any, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
-    """By how much one step of the optimisers moves each parameter, with these gradients."""
+    """By how much one step of the optimizers moves each parameter, with these gradients."""
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     for name, p in model.named_parameters():
         p.grad = gradients[name].clone()
@@ -168,7 +168,7 @@ def test_preconditioners_are_symmetric(spec: Any) -> None:
     assert left == pytest.approx(right, rel=1e-6)
 
 
-def test_what_was_never_moved_is_not_and_unknown_optimisers_are_refused() -> None:
+def test_what_was_never_moved_is_not_and_unknown_optimizers_are_refused() -> None:
     model = small_model()
     gradients = {name: torch.ones_like(p) for name, p in model.named_parameters()}
     assert not any(step.any() for step in steps_of(model, Muon().build(model, 0.1), gradients).values())
@@ -223,7 +223,7 @@ def test_a_score_is_the_sum_over_checkpoints(run: Any) -> None:
         parts = [next(each.score for each in one.windows if each.id == window.id) for one in alone]
         assert window.score == pytest.approx(sum(parts), rel=1e-9)
     assert found.windows == sorted(found.windows, key=lambda each: -each.score)
-    # one of them by hand, with the optimiser's state as it lies in the file
+    # one of them by hand, with the optimizer's state as it lies in the file
     opened, window = reopen(run), found.windows[0]
     moment = opened.moment(8)
     model, prediction = moment.state.model.eval(), prediction_of(run, PROMPT, target=TARGET)
@@ -290,7 +290,7 @@ def test_the_result_shows_itself(run: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["muon", "adam"])
-def test_other_optimisers_an_average_and_bfloat16_are_reopened(optimizer: str, home: Path) -> None:
+def test_other_optimizers_an_average_and_bfloat16_are_reopened(optimizer: str, home: Path) -> None:
     name = f"with-{optimizer}"
     trained(name, optimizer={"kind": optimizer}, ema=0.9, max_steps=6, checkpoint_every=3)
     run = cf.load(name)

@@ -264,7 +264,7 @@ def test_a_step_is_had_again_where_gradients_are_switched_off(
 
 
 def test_a_run_opened_at_a_step_between_is_made_again(train: Callable[..., RunFolder]) -> None:
-    """Up to that step, and from there no further; no checkpoint before it has the optimiser's state."""
+    """Up to that step, and from there no further; no checkpoint before it has the optimizer's state."""
     train("a")
     for step in (4, 7):  # a snapshot, and none
         run = cf.replay("a", step, device="cpu")

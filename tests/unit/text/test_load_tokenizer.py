@@ -1,4 +1,4 @@
-"""A tokeniser from its file alone, and files that hold none of ours."""
+"""A tokenizer from its file alone, and files that hold none of ours."""
 
 import copy
 import json
@@ -105,7 +105,7 @@ def test_a_tokenizer_that_was_cut_off_is_damaged(tmp_path: Path, beside: str, wa
 
 
 def _changed(tokenizer: Tokenizer, **changes: Any) -> dict[str, Any]:
-    """A tokeniser's document with parts replaced; a name such as model__vocab reaches inside."""
+    """A tokenizer's document with parts replaced; a name such as model__vocab reaches inside."""
     document = copy.deepcopy(json.loads(tokenizer.to_json()))
     for name, value in changes.items():
         *outer, last = name.split("__")

@@ -1,4 +1,4 @@
-"""What all tokenisers share: special tokens, labels, checks of ids, and the file."""
+"""What all tokenizers share: special tokens, labels, checks of ids, and the file."""
 
 import hashlib
 from pathlib import Path

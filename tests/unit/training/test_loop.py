@@ -118,7 +118,7 @@ def last_checkpoint(folder: RunFolder) -> Path:
 
 
 def assert_same_run(a: RunFolder, b: RunFolder) -> None:
-    """Weights, state of the optimisers, progress and metrics are the same to the bit."""
+    """Weights, state of the optimizers, progress and metrics are the same to the bit."""
     ours, theirs = last_checkpoint(a), last_checkpoint(b)
     for name in (MODEL, OPTIMIZER):
         assert (ours / name).read_bytes() == (theirs / name).read_bytes()

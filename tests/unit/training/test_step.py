@@ -62,7 +62,7 @@ class ProductTypes(TorchDispatchMode):
 def test_a_step_multiplies_in_the_type_of_the_run_alone(
     made: Callable[..., TrainStep], optimizer: str, dtype: torch.dtype
 ) -> None:
-    """The optimiser's products as well: a processor may lack one of the two types."""
+    """The optimizer's products as well: a processor may lack one of the two types."""
     step = made(f"train.optimizer={optimizer}", f"train.dtype={str(dtype).removeprefix('torch.')}")
     with ProductTypes() as products:
         step.take(Progress())

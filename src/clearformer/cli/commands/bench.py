@@ -54,7 +54,7 @@ def train(
     """Compare training speed, in tokens per second.
 
     The peers are nanogpt=FOLDER, transformers and litgpt. Every side's step has as many tokens: batch, forward,
-    backward, clipping, optimiser. Settings left open (train.dtype, train.compile) are resolved as train resolves them.
+    backward, clipping, optimizer. Settings left open (train.dtype, train.compile) are resolved as train resolves them.
     """
     with importing():
         from clearformer.bench.training import bench_training
@@ -190,7 +190,7 @@ def decoder_of(arguments: list[str]) -> Any:
 
 
 def with_vocabulary(run: "RunConfig") -> "RunConfig":
-    """Set the model's vocabulary size, if it is open, to the one its tokeniser is likely to have."""
+    """Set the model's vocabulary size, if it is open, to the one its tokenizer is likely to have."""
     from clearformer.training.planning.run_plan import expected_vocabulary
 
     return run.replace(model=run.model.replace(vocab_size=run.model.vocab_size or expected_vocabulary(run)))

@@ -167,7 +167,7 @@ def command(
 
 
 def default_prompt(run: "Run") -> str:
-    """Return a newline, or for a tokeniser that lacks it an empty text, which begins with <bos>."""
+    """Return a newline, or for a tokenizer that lacks it an empty text, which begins with <bos>."""
     try:
         run.tokenizer.encode("\n")
     except TokenizerError:
@@ -176,10 +176,10 @@ def default_prompt(run: "Run") -> str:
 
 
 def check_known_characters(run: "Run", prompt: str) -> None:
-    """Check that the tokeniser can encode a prompt; if it holds a backslash and an n, say how to type a new line.
+    """Check that the tokenizer can encode a prompt; if it holds a backslash and an n, say how to type a new line.
 
     Raises:
-        TokenizerError: it holds a character that the tokeniser lacks.
+        TokenizerError: it holds a character that the tokenizer lacks.
     """
     from clearformer.text import located
 

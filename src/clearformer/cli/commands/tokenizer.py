@@ -1,4 +1,4 @@
-"""`clearformer tokenizer`: train a tokeniser, show how one tokenises a text, and compare several."""
+"""`clearformer tokenizer`: train a tokenizer, show how one tokenizes a text, and compare several."""
 
 import json
 import os
@@ -422,12 +422,12 @@ def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
 
 
 def _ratio(value: float | None, how: str) -> str:
-    """Format a ratio; a tokeniser that leaves out all of a text has none to its tokens."""
+    """Format a ratio; a tokenizer that leaves out all of a text has none to its tokens."""
     return "-" if value is None else format(value, how)
 
 
 def _find_tokenizer(name: str, text: str | None = None) -> "Tokenizer":
-    """Find a tokeniser by the name of a file, a run or a kind; `char` takes its characters from `text`."""
+    """Find a tokenizer by the name of a file, a run or a kind; `char` takes its characters from `text`."""
     from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, GPT2TokenizerSpec, load_tokenizer
 
     if name == "char":

@@ -45,7 +45,7 @@ def draw_with_dropout(tokenizer: Tokenizer, probability: float) -> Draw | None:
     """Return what leaves out longest matches of WordPiece (see `text/match_dropout.py`), or None for probability 0.
 
     Raises:
-        TokenizerError: the tokeniser is of another kind.
+        TokenizerError: the tokenizer is of another kind.
     """
     if not probability:
         return None

@@ -1,4 +1,4 @@
-"""Preparing labelled texts: read and split them, tokenise them once into the cache, and open the tokens later.
+"""Preparing labelled texts: read and split them, tokenize them once into the cache, and open the tokens later.
 
 The tokens of a split are in shards like a running text's, each text as [CLS] x1 ... xm [SEP], one after the other. No
 text contains a special token, so [SEP] marks where each one ends. The texts and labels themselves are read every time;
@@ -112,7 +112,7 @@ class LabelledSplit:
 
 @dataclass(frozen=True)
 class LabelledDataset:
-    """Prepared labelled texts: their tokeniser, labels in order of their ids, splits by name, and manifest."""
+    """Prepared labelled texts: their tokenizer, labels in order of their ids, splits by name, and manifest."""
 
     tokenizer: Tokenizer
     labels: tuple[str, ...]
@@ -145,19 +145,19 @@ def prepare_labelled(
 ) -> LabelledDataset:
     """Prepare the texts of `config` with their tokens, made now or found in the cache.
 
-    A spec is trained to a tokeniser: a character vocabulary on all texts, so that the held-out ones hold no unknown
+    A spec is trained to a tokenizer: a character vocabulary on all texts, so that the held-out ones hold no unknown
     character; every other kind on the training texts alone. Anything unusual is logged (see `LabelledDataset.notes`).
 
     Args:
         config: The texts and their splits.
-        tokenizer: The tokeniser, with the special tokens of an encoder, or the spec to train one from.
+        tokenizer: The tokenizer, with the special tokens of an encoder, or the spec to train one from.
         cache_dir: A folder to use instead of the user's cache folder.
         check: Whether to verify the SHA-256 of tokens found in the cache; their sizes are always verified.
         progress: Called with the progress, in characters or, while encoding, in texts.
 
     Raises:
         DataError: the texts cannot be used (see `open_labelled`).
-        TokenizerError: a given tokeniser lacks a special token, or has none for some of a text.
+        TokenizerError: a given tokenizer lacks a special token, or has none for some of a text.
         DiskError: the cache cannot be written.
     """
     progress("reading", 0, None)
@@ -176,7 +176,7 @@ def prepare_labelled(
 
 
 def require_encoder_specials(tokenizer: Tokenizer) -> None:
-    """Refuse a tokeniser without the special tokens that start, end, pad and mask a row.
+    """Refuse a tokenizer without the special tokens that start, end, pad and mask a row.
 
     Raises:
         TokenizerError: it lacks one of them; the message names those that are missing.
@@ -197,7 +197,7 @@ class _Preparation:
     progress: Progress
 
     def trained(self, spec: TokenizerConfig) -> Tokenizer:
-        """Train the tokeniser of a spec, or take it from the cache if these texts have trained it before."""
+        """Train the tokenizer of a spec, or take it from the cache if these texts have trained it before."""
         specials = specials_of(FAMILY)
         if not spec.needs_corpus:
             return spec.train((), specials=specials)
@@ -217,7 +217,7 @@ class _Preparation:
             self.progress(doing, done, total)
 
     def folder(self, tokenizer: Tokenizer) -> Path:
-        """Return the cache folder of these texts in this tokeniser's tokens."""
+        """Return the cache folder of these texts in this tokenizer's tokens."""
         key = {
             "labelled": self.source.sha256,
             "description": self.source.description,

@@ -1,7 +1,7 @@
 """Locating windows of a prepared text in the files that it was read from.
 
 A prepared text is a sequence of tokens without places, but the places follow from the tokens. With a lossless
-tokeniser, the bytes before a token are those of the tokens before it. Otherwise (it lowers case, lacks a character,
+tokenizer, the bytes before a token are those of the tokens before it. Otherwise (it lowers case, lacks a character,
 adds a space), the text is cut and encoded again in the same way, and a window is located to whole words.
 
 Bytes are first counted in the running text, all documents concatenated, and then in each document's file.
@@ -100,7 +100,7 @@ def bytes_by_words(
         stops: For each split, the position in the text before which it ends, in characters.
         split_name: The name of the split.
         split: Its tokens.
-        tokenizer: The tokeniser of the tokens.
+        tokenizer: The tokenizer of the tokens.
         windows: The windows, in tokens of the split.
 
     Raises:
@@ -145,7 +145,7 @@ def bytes_of_tokens(tokenizer: Tokenizer, text: str, ids: np.ndarray) -> list[tu
         encoded.append(tokenizer.encode(word))
         ranges += [(start, stop)] * len(encoded[-1])
         start = stop
-    if not np.array_equal(np.concatenate(encoded), ids):  # words depend on each other in this tokeniser
+    if not np.array_equal(np.concatenate(encoded), ids):  # words depend on each other in this tokenizer
         return [(0, len(content))] * len(ids)
     return ranges
 

@@ -37,7 +37,7 @@ class PairBatch:
     indices: np.ndarray
     """[B]: the indices of these pairs in the split."""
     source: np.ndarray
-    """[B S]: x1 ... xm <eos>, then <pad>; before x1 the tokeniser's `before_source`, usually nothing."""
+    """[B S]: x1 ... xm <eos>, then <pad>; before x1 the tokenizer's `before_source`, usually nothing."""
     source_padding: np.ndarray
     """[B S]."""
     tokens: np.ndarray
@@ -141,7 +141,7 @@ class PairBatches:
 
     Args:
         split: The pairs.
-        tokenizer: A tokeniser with <pad>, <bos> and <eos>.
+        tokenizer: A tokenizer with <pad>, <bos> and <eos>.
         batch_tokens: The most rows times the longer side's width, unless one pair alone is more. With `read`, this
             holds in the first epoch and approximately in others.
         seed: 0 or more, below 2^64.

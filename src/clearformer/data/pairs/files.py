@@ -1,6 +1,6 @@
 """Prepared pairs on disk: for each split, the tokens of both sides and the lines that they were made from.
 
-    manifest.json            version, source, tokeniser, and for each split its sizes and its files
+    manifest.json            version, source, tokenizer, and for each split its sizes and its files
     train-source.npy         the tokens of all sources, one after the other (uint16 if every token fits, else uint32)
     train-source-ends.npy    for each pair, where its source ends in them (int64)
     train-source.txt         the sources as they were read, one per line

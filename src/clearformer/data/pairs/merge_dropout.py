@@ -1,4 +1,4 @@
-"""Pairs tokenised anew in every epoch: BPE with merges left out at random (see `text/merge_dropout.py`)."""
+"""Pairs tokenized anew in every epoch: BPE with merges left out at random (see `text/merge_dropout.py`)."""
 
 from functools import lru_cache
 
@@ -19,13 +19,13 @@ class ReadAnew:
 
     Args:
         split: The split as prepared, with all merges applied.
-        tokenizer: The tokeniser that it was prepared with.
+        tokenizer: The tokenizer that it was prepared with.
         probability: The probability that a merge is left out.
         seed: 0 or more, below 2^64.
         max_tokens: The most tokens of a side without special ones; a row that would be longer gets all merges.
 
     Raises:
-        TokenizerError: the tokeniser has no merges.
+        TokenizerError: the tokenizer has no merges.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Preparing pairs of lines once: read, split, tokenise and cache them; later calls only open the result.
+"""Preparing pairs of lines once: read, split, tokenize and cache them; later calls only open the result.
 
-    open the source -> read and check its pairs -> hold some out -> train a joint tokeniser -> encode -> arrays
+    open the source -> read and check its pairs -> hold some out -> train a joint tokenizer -> encode -> arrays
 
-Both languages share one tokeniser, trained on both sides of the training pairs, so that their embeddings can be one
+Both languages share one tokenizer, trained on both sides of the training pairs, so that their embeddings can be one
 table and a name has the same tokens in both.
 """
 
@@ -59,7 +59,7 @@ ENCODED_AT_ONCE = 1000
 
 @dataclass(frozen=True)
 class PairDataset:
-    """Prepared pairs: their splits by name, their tokeniser, and the manifest that describes them."""
+    """Prepared pairs: their splits by name, their tokenizer, and the manifest that describes them."""
 
     tokenizer: Tokenizer
     splits: dict[str, PairSplit]
@@ -106,14 +106,14 @@ def prepare_pairs(
 ) -> PairDataset:
     """Prepare the pairs of `config` as tokens, or open what the cache holds.
 
-    A spec is trained to a tokeniser with the special tokens of an encoder-decoder, on both sides of the training pairs;
+    A spec is trained to a tokenizer with the special tokens of an encoder-decoder, on both sides of the training pairs;
     a character vocabulary is trained on all pairs, so that the held-out ones hold no unknown character. The cache is
-    used if the files (see `identity_of_files`), the splits and the tokeniser are the same. Anything unusual is logged
+    used if the files (see `identity_of_files`), the splits and the tokenizer are the same. Anything unusual is logged
     (see `PairDataset.notes`).
 
     Args:
         config: The pairs and their splits.
-        tokenizer: The tokeniser, or the spec to train one from.
+        tokenizer: The tokenizer, or the spec to train one from.
         max_tokens: The model's positions, into which each side must fit with its <bos> or <eos>.
         cache_dir: A folder to use instead of the user's cache folder.
         is_trained: Whether these positions are those of a trained model, which can have no more.
@@ -122,7 +122,7 @@ def prepare_pairs(
 
     Raises:
         DataError: the pairs cannot be read, a split would be empty, or a side is longer than the positions.
-        TokenizerError: a given tokeniser has no token for some of the text, or lacks a special one.
+        TokenizerError: a given tokenizer has no token for some of the text, or lacks a special one.
         DiskError: the cache cannot be written.
     """
     preparation = _Preparation(config, open_pairs(config), cache_dir or cache_folder(), progress)
@@ -206,7 +206,7 @@ class _Preparation:
         return self.read.splits
 
     def trained(self, spec: TokenizerConfig) -> Tokenizer:
-        """Train the joint tokeniser of a spec, or take it from the cache if these pairs have trained it before."""
+        """Train the joint tokenizer of a spec, or take it from the cache if these pairs have trained it before."""
         if not spec.needs_corpus:
             return spec.train((), specials=SPECIALS)
         key = self.source_key | {"tokenizer": spec.model_dump(), "specials": SPECIALS}
@@ -226,7 +226,7 @@ class _Preparation:
             yield pairs[number].target
 
     def folder(self, tokenizer: Tokenizer) -> Path:
-        """Return the cache folder of these pairs in this tokeniser's tokens."""
+        """Return the cache folder of these pairs in this tokenizer's tokens."""
         key = {"tokenizer": tokenizer.fingerprint(), "max_length": self.config.max_length}
         return self.cache / "prepared" / key_of(self.source_key | key | {"pairs_version": PAIRS_VERSION})
 

@@ -1,6 +1,6 @@
-"""Preparing a text once: read, split, tokenise and cache it; later calls only open the result.
+"""Preparing a text once: read, split, tokenize and cache it; later calls only open the result.
 
-    open the source -> scan it (characters, bytes, SHA-256) -> train the tokeniser -> encode -> shards
+    open the source -> scan it (characters, bytes, SHA-256) -> train the tokenizer -> encode -> shards
 
 Each arrow is one pass over the text, in bounded memory. The splits are stretches of the text, cut at exact
 characters, in the order train, val, test.
@@ -57,13 +57,13 @@ Progress = Callable[[str, int, int | None], None]
 
 # The first token of a split has no token before it to be predicted from.
 LEAST_TOKENS = 2
-# This much text is enough to train a tokeniser on; the rare words of more would fill the memory.
+# This much text is enough to train a tokenizer on; the rare words of more would fill the memory.
 TOKENIZER_CHARS = 200_000_000
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A prepared text: its splits by name, their tokeniser, and the manifest that describes them."""
+    """A prepared text: its splits by name, their tokenizer, and the manifest that describes them."""
 
     tokenizer: Tokenizer
     splits: dict[str, Split]
@@ -83,22 +83,22 @@ def prepare(
 ) -> Dataset:
     """Prepare the text of `config` as tokens, or open what the cache holds.
 
-    A spec is trained to a tokeniser: a character vocabulary on the whole text, so that the held-out text holds no
+    A spec is trained to a tokenizer: a character vocabulary on the whole text, so that the held-out text holds no
     unknown character; every other kind on the training split alone. The cache is used if the source's files (see
-    `identity_of_files`), the splits and the tokeniser are the same.
+    `identity_of_files`), the splits and the tokenizer are the same.
 
     Args:
         config: The text and its splits.
-        tokenizer: The tokeniser, or the spec to train one from.
+        tokenizer: The tokenizer, or the spec to train one from.
         cache_dir: A folder to use instead of the user's cache folder.
-        specials: Special tokens that a trained tokeniser must have in addition to those of its spec.
+        specials: Special tokens that a trained tokenizer must have in addition to those of its spec.
         check: Whether to verify the SHA-256 of tokens found in the cache; their sizes are always verified.
         progress: Called with the progress.
         shard_tokens: The most tokens in a file.
 
     Raises:
         DataError: the text cannot be read, or a split of it would have fewer than `LEAST_TOKENS`.
-        TokenizerError: a given tokeniser has no token for some of the text.
+        TokenizerError: a given tokenizer has no token for some of the text.
         DiskError: the cache cannot be written.
     """
     preparation = _Preparation(config, open_source(config), cache_dir or cache_folder(), progress)
@@ -163,7 +163,7 @@ class _Preparation:
         return split_stops(self.scan.n_chars, self.config)
 
     def trained(self, spec: TokenizerConfig, specials: Sequence[str]) -> Tokenizer:
-        """Train the tokeniser of a spec, or take it from the cache if this text has trained it before."""
+        """Train the tokenizer of a spec, or take it from the cache if this text has trained it before."""
         if not spec.needs_corpus:
             return spec.train((), specials=specials)
         key = (
@@ -188,7 +188,7 @@ class _Preparation:
                 yield piece.text
 
     def folder(self, tokenizer: Tokenizer) -> Path:
-        """Return the cache folder of this text in this tokeniser's tokens."""
+        """Return the cache folder of this text in this tokenizer's tokens."""
         key = self.text_key | {"tokenizer": tokenizer.fingerprint(), "version": FORMAT_VERSION}
         return self.cache / "prepared" / key_of(key)
 

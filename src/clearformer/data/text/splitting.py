@@ -9,7 +9,7 @@ from clearformer.data.reading import Chunk
 from clearformer.data.text.config import TextData
 from clearformer.errors import DataError, count
 
-# While a tokeniser encodes, its working memory is many times the size of the text.
+# While a tokenizer encodes, its working memory is many times the size of the text.
 PIECE_CHARS = 1 << 20
 
 
@@ -54,7 +54,7 @@ def split_into_pieces(
 ) -> Iterator[Piece]:
     """Cut the text into pieces of at most `piece_chars`; text beyond the last stop is left out.
 
-    A document is cut where a split ends, and otherwise before a space or a newline. No token of a word-based tokeniser
+    A document is cut where a split ends, and otherwise before a space or a newline. No token of a word-based tokenizer
     crosses such a place, so the tokens are those of the uncut text. Only a stretch of `piece_chars` without a space or
     newline is cut elsewhere.
     """

@@ -59,7 +59,7 @@ def search(
     Nothing is random. A language model's likeliest text tends to repeat itself: see `generate` for samples.
 
     Args:
-        run: A decoder and its tokeniser.
+        run: A decoder and its tokenizer.
         prompt: The prompt; see `generate`.
         max_new_tokens: The most tokens to add; <eos> ends a continuation sooner.
         beams: See `BeamSearch`.
@@ -70,8 +70,8 @@ def search(
 
     Raises:
         ConfigError: a setting is out of range.
-        TokenizerError: the prompt has a character or an id that the tokeniser lacks.
-        UserError: the run's model is no decoder, the prompt is empty and the tokeniser has neither <bos> nor a
+        TokenizerError: the prompt has a character or an id that the tokenizer lacks.
+        UserError: the run's model is no decoder, the prompt is empty and the tokenizer has neither <bos> nor a
             newline, or `num` or `max_new_tokens` is invalid.
         NonFiniteError: the model's scores are not finite.
     """

@@ -49,7 +49,7 @@ def ids_of(tokenizer: Tokenizer, text: str | list[int]) -> list[int]:
     """Return a text's ids, with no special tokens but those written in it.
 
     Raises:
-        TokenizerError: the tokeniser lacks a character of a string, or an id.
+        TokenizerError: the tokenizer lacks a character of a string, or an id.
     """
     if isinstance(text, str):
         return tokenizer.encode(text).tolist()

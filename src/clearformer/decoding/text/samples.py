@@ -1,6 +1,6 @@
 """Sampling text: `generate` returns whole samples, `stream` yields one piece by piece.
 
-Both take a run; `sample_texts` and `stream_text` do the same with a model and a tokeniser.
+Both take a run; `sample_texts` and `stream_text` do the same with a model and a tokenizer.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ MOST_SAMPLES = 100_000  # per prompt and call; another seed gives others
 
 @runtime_checkable
 class Run(Protocol):
-    """A model and the tokeniser it was trained with."""
+    """A model and the tokenizer it was trained with."""
 
     @property
     def model(self) -> Transformer: ...
@@ -49,7 +49,7 @@ class Prompt(Result):
 
     Attributes:
         text: The prompt as given.
-        tokens: Its ids, after <bos> where the tokeniser has one.
+        tokens: Its ids, after <bos> where the tokenizer has one.
         n_tokens_read: How many of them, counted from the end, the model reads for the first new token.
     """
 
@@ -190,7 +190,7 @@ def generate(
     A sample depends on its prompt, the seed and its index among the `num`, not on the other samples.
 
     Args:
-        run: A model and its tokeniser.
+        run: A model and its tokenizer.
         prompt: One prompt or several, each a string or token ids [T]. An empty one is replaced by <bos> or, without
             <bos>, by a newline.
         max_new_tokens: The most tokens to add; <eos> and stop strings end a sample sooner.
@@ -210,8 +210,8 @@ def generate(
 
     Raises:
         ConfigError: a setting is out of range.
-        TokenizerError: a prompt has a character or an id that the tokeniser lacks.
-        UserError: the run's model is no decoder, a prompt is empty and the tokeniser has neither <bos> nor a newline,
+        TokenizerError: a prompt has a character or an id that the tokenizer lacks.
+        UserError: the run's model is no decoder, a prompt is empty and the tokenizer has neither <bos> nor a newline,
             or `num`, `seed`, `stop`, `max_new_tokens` or `lookup` is invalid.
         NonFiniteError: the model's scores are not finite.
     """
@@ -307,8 +307,8 @@ def prompt_of(model: Transformer, tokenizer: Tokenizer, text: Text) -> Prompt:
     """Return a prompt's text, and its tokens after <bos>; if there are none at all, a newline's token.
 
     Raises:
-        TokenizerError: the text has a character or an id that the tokeniser lacks.
-        UserError: the text is empty and the tokeniser has neither <bos> nor a newline.
+        TokenizerError: the text has a character or an id that the tokenizer lacks.
+        UserError: the text is empty and the tokenizer has neither <bos> nor a newline.
     """
     plain = text_of(text)
     before = [] if tokenizer.bos_id is None else [tokenizer.bos_id]

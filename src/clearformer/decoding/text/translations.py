@@ -62,7 +62,7 @@ def translate(
     A sentence's translations do not depend on the others (up to the rounding of scores that are nearly equal).
 
     Args:
-        run: An encoder-decoder and its tokeniser.
+        run: An encoder-decoder and its tokenizer.
         sentences: One sentence or several, each a string or token ids [T].
         beams: See `BeamSearch`; 1 is greedy.
         length_penalty: The exponent alpha of the penalty.
@@ -78,8 +78,8 @@ def translate(
 
     Raises:
         ConfigError: a setting is out of range.
-        TokenizerError: a sentence has a character or an id that the tokeniser lacks.
-        UserError: the run's model or tokeniser cannot translate, a sentence is longer than `max_seq_len`, or `n_best`,
+        TokenizerError: a sentence has a character or an id that the tokenizer lacks.
+        UserError: the run's model or tokenizer cannot translate, a sentence is longer than `max_seq_len`, or `n_best`,
             `max_new_tokens`, `batch_tokens` or `dtype` is invalid.
         NonFiniteError: the model's scores are not finite.
     """
@@ -145,7 +145,7 @@ def translator(model: Transformer, tokenizer: Tokenizer) -> tuple[EncoderDecoder
     """Return the model if it translates, and the ids of <bos> and <eos>.
 
     Raises:
-        UserError: the model is of another family, or the tokeniser has no <bos> or <eos>.
+        UserError: the model is of another family, or the tokenizer has no <bos> or <eos>.
     """
     bos, eos = tokenizer.bos_id, tokenizer.eos_id
     if not isinstance(model, EncoderDecoder):
@@ -167,7 +167,7 @@ def encode_sources(
     """Return each sentence's ids and <eos>; nothing for an empty one.
 
     Raises:
-        TokenizerError: a sentence has a character or an id that the tokeniser lacks.
+        TokenizerError: a sentence has a character or an id that the tokenizer lacks.
         UserError: a sentence has more than `limit` tokens.
     """
     sources = []

@@ -7,14 +7,14 @@ from clearformer.text import StreamDecoder, Tokenizer
 
 
 def known_tokens(tokenizer: Tokenizer, tokens: Iterable[int]) -> list[int]:
-    """Return the generated tokens that a tokeniser has: a model may have more, and they stand for no text."""
+    """Return the generated tokens that a tokenizer has: a model may have more, and they stand for no text."""
     return [token for token in tokens if token < tokenizer.vocab_size]
 
 
 def begins_text(tokenizer: Tokenizer, text: str, tokens: Sequence[int]) -> bool:
     """Whether what follows a text and its tokens is written as the beginning of a text, without its first space.
 
-    Some tokenisers begin every word with a space, the first of a text too, where it is dropped. The first word after a
+    Some tokenizers begin every word with a space, the first of a text too, where it is dropped. The first word after a
     prompt keeps it, unless the prompt is empty, or ends with white space that no token holds.
     """
     if not text[-1:].isspace():
@@ -30,7 +30,7 @@ class Writer:
     are complete at once). This does not depend on how the text is cut into tokens.
 
     Args:
-        tokenizer: The tokeniser of the tokens.
+        tokenizer: The tokenizer of the tokens.
         stop: The stop strings.
         at_start: Whether the tokens begin a text; see `begins_text`.
 

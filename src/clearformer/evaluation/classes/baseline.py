@@ -14,7 +14,7 @@ from clearformer.evaluation.classes.metrics import ClassificationReport, classif
 SETTINGS = "TF-IDF of words, symbols and pairs of them (1 + log count), logistic regression (C=10)"
 C = 10.0
 MAX_ITERATIONS = 1000
-MOST_WEIGHTS = 10_000_000  # of which scikit-learn's optimiser keeps some 25 copies: 2 GB
+MOST_WEIGHTS = 10_000_000  # of which scikit-learn's optimizer keeps some 25 copies: 2 GB
 TOKEN = r"(?u)\w+|[^\w\s]"  # also one-letter words and signs, so that every text has a token
 
 

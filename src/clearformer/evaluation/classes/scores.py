@@ -108,7 +108,7 @@ def baseline_for(trained_on: LabelledDataset, split: LabelledSplit) -> Baseline:
 
 
 class Run(Protocol):
-    """A model that classifies texts, its tokeniser, and its settings."""
+    """A model that classifies texts, its tokenizer, and its settings."""
 
     @property
     def model(self) -> Transformer: ...
@@ -159,10 +159,10 @@ def classify(
         place: Returns the name of the n-th text (counted from 1) for messages, such as a file and a line.
 
     Raises:
-        UserError: the run's model has no classes, or its tokeniser no <pad>; or `too_long`, `dtype` or `batch_size`
+        UserError: the run's model has no classes, or its tokenizer no <pad>; or `too_long`, `dtype` or `batch_size`
             is invalid.
         DataError: a text is too long and may not be cut.
-        TokenizerError: a text holds a character that the tokeniser lacks.
+        TokenizerError: a text holds a character that the tokenizer lacks.
         NonFiniteError: the model's scores are not finite.
     """
     check_run(run, "config")
@@ -207,7 +207,7 @@ def pad_of(tokenizer: Tokenizer) -> int:
     """Return the id of <pad>, the token that fills up the shorter texts of a batch.
 
     Raises:
-        UserError: the tokeniser has none.
+        UserError: the tokenizer has none.
     """
     if tokenizer.pad_id is None:
         raise UserError("this run's tokenizer has no <pad>, which fills up batches of texts")
@@ -220,7 +220,7 @@ def encode_texts(
     """Return each text's ids between [CLS] and [SEP]; an empty row for an empty text.
 
     Raises:
-        TokenizerError: a text holds a character that the tokeniser lacks.
+        TokenizerError: a text holds a character that the tokenizer lacks.
     """
     rows, (before, behind) = [], tokenizer.marks
     for number, text in enumerate(texts, start=1):

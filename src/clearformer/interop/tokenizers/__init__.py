@@ -1,1 +1,1 @@
-"""Reading and writing tokenisers in foreign files."""
+"""Reading and writing tokenizers in foreign files."""

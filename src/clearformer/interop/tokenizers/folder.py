@@ -1,4 +1,4 @@
-"""A tokeniser and its special tokens in a folder of transformers: writing and reading."""
+"""A tokenizer and its special tokens in a folder of transformers: writing and reading."""
 
 import json
 import logging
@@ -34,12 +34,12 @@ BERT_NAMES = {  # which transformers takes where a folder names none, as those o
 
 
 def tokenizer_documents(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, dict[str, Any]]:
-    """Return the two files of a tokeniser by name.
+    """Return the two files of a tokenizer by name.
 
     The file itself puts special tokens around a text, so that transformers gives the model the same ids as we do.
 
     Raises:
-        TokenizerError: the tokeniser is of a kind that only clearformer reads.
+        TokenizerError: the tokenizer is of a kind that only clearformer reads.
     """
     if isinstance(tokenizer, VocabularyTokenizer):
         raise TokenizerError(
@@ -103,7 +103,7 @@ def _roles_there(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, Any]:
 
 
 def read_tokenizer(folder: Path, fields: Fields, config: ModelConfig) -> Tokenizer:
-    """Read the tokeniser of a folder, and add unused tokens up to the size of the model's vocabulary.
+    """Read the tokenizer of a folder, and add unused tokens up to the size of the model's vocabulary.
 
     Raises:
         TokenizerError: there is none, it is damaged, or it has more tokens than the model.
@@ -163,11 +163,11 @@ def _drop_padding_of_text(roles: dict[str, int], document: Mapping[str, Any]) ->
 def _roles_here(
     folder: Path, fields: Fields, config: ModelConfig, vocabulary: Mapping[str, int], before: list[int]
 ) -> dict[str, int]:
-    """Return the ids of the special tokens by role, from the tokeniser's files, config.json and generation_config.json.
+    """Return the ids of the special tokens by role, from the tokenizer's files, config.json and generation_config.json.
 
     A text ends at one token; where the files name several, the first is taken and a message says so.
 
-    `before` holds the ids that the tokeniser puts before a text.
+    `before` holds the ids that the tokenizer puts before a text.
     """
     family, first_of = config.family, partial(_first_of, config.vocab_size or 0)
     usual = BERT_NAMES if family == "encoder" else {}

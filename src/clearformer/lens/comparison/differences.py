@@ -147,12 +147,12 @@ def differences(run: Run, other: Run, text: Text | Inputs, output: Text | None =
 
     Args:
         run: A run.
-        other: Another, with the same tokeniser.
+        other: Another, with the same tokenizer.
         text: A string or ids, or the result of `read`.
         output: What an encoder-decoder writes; by default the first run's translation.
 
     Raises:
-        UserError: the tokenisers differ, or the text cannot be read; see `lens.read`.
+        UserError: the tokenizers differ, or the text cannot be read; see `lens.read`.
     """
     check_one_tokenizer(run, other)
     inputs = inputs_of(run, text, output)

@@ -107,13 +107,13 @@ def match_heads(run: Run, other: Run, texts: Text | Sequence[Text], *, by: By = 
 
     Args:
         run: A run.
-        other: Another, with the same tokeniser; it may have other layers, heads and sizes.
+        other: Another, with the same tokenizer; it may have other layers, heads and sizes.
         texts: What both read; more text gives more certainty. For encoder-decoders the sources, with the first run's
             translations as outputs.
         by: Whether to compare patterns or outputs.
 
     Raises:
-        UserError: the tokenisers differ, there is no text or no such comparison, or a kind of attention has no pattern.
+        UserError: the tokenizers differ, there is no text or no such comparison, or a kind of attention has no pattern.
         MissingPackageError: scipy is not installed.
     """
     if not isinstance(by, str) or by not in POINTS:

@@ -11,7 +11,7 @@ from clearformer.errors import UserError, count, shown
 
 
 def check_one_tokenizer(run: Run, other: Run) -> None:
-    """Raise UserError if two runs have different tokenisers."""
+    """Raise UserError if two runs have different tokenizers."""
     check_run(run)
     check_run(other)
     one, another = run.tokenizer, other.tokenizer

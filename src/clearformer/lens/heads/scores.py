@@ -207,7 +207,7 @@ def head_scores(
         n_tokens: The number of random tokens to repeat; fewer if the model cannot read as many.
         n_texts: The number of such texts to average over.
         seed: The seed of the random tokens.
-        tokenizer: The tokeniser of a bare model, whose special tokens are excluded.
+        tokenizer: The tokenizer of a bare model, whose special tokens are excluded.
 
     Raises:
         UserError: the model's attention has no pattern to score (kind `last`), or the model reads too few tokens.
@@ -253,7 +253,7 @@ class Repeated(NamedTuple):
     """Random tokens, repeated once.
 
     Attributes:
-        tokens: [B T] <bos>, if the tokeniser has one, and the tokens twice.
+        tokens: [B T] <bos>, if the tokenizer has one, and the tokens twice.
         start: The position of the first of them.
         n: The number of tokens before the repetition.
     """

@@ -51,7 +51,7 @@ class Counterfactual(Shown):
         after: The loss of the weights trained without those rows.
         change: after - before: positive if the rows had lowered the loss.
         estimate: TracIn's estimate of the change, with each row counted at the checkpoint nearest to its step and at
-            that step's rate. None if the loss is not a single prediction's, or no checkpoint has the optimiser's state.
+            that step's rate. None if the loss is not a single prediction's, or no checkpoint has the optimizer's state.
         same_weights: Whether both sets of weights are equal to the bit.
         sha256: The hash of the new weights, as a checkpoint would hold them.
         model: The new weights.

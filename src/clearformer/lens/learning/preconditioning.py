@@ -1,4 +1,4 @@
-"""The step that an optimiser makes of a gradient with its state held fixed: linear in the gradient, lr P g.
+"""The step that an optimizer makes of a gradient with its state held fixed: linear in the gradient, lr P g.
 
     Adam, AdamW     P = 1 / (sqrt(v_hat) + eps), entry by entry
     Muon            P = (M M^T)^(-1/2) on the matrix's shorter side, M its momentum: P maps M itself to the orthogonal
@@ -7,8 +7,8 @@
 
 Left out are momentum, which only spreads a gradient over the following steps; weight decay, which does not depend on
 gradients; clipping, which scales all gradients of a step alike; the entries that a cautious Muon leaves out, which
-depend on the gradient of the whole batch; and the effect of a gradient on the optimiser's state.
-Learning rates are those of the optimiser's parameter groups.
+depend on the gradient of the whole batch; and the effect of a gradient on the optimizer's state.
+Learning rates are those of the optimizer's parameter groups.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +27,10 @@ Gradients = dict[str, Tensor]
 
 
 def steps_of(model: nn.Module, optimizers: Sequence[Optimizer], gradients: Mapping[str, Tensor]) -> Gradients:
-    """Return lr P g for the gradient g of each parameter, by name; 0 for a parameter that the optimiser never moved.
+    """Return lr P g for the gradient g of each parameter, by name; 0 for a parameter that the optimizer never moved.
 
     Raises:
-        UserError: the optimiser's P is unknown.
+        UserError: the optimizer's P is unknown.
     """
     parameters = dict(model.named_parameters())
     owners = {p: (o, group) for o in optimizers for group in o.param_groups for p in group["params"]}
@@ -43,7 +43,7 @@ def steps_of(model: nn.Module, optimizers: Sequence[Optimizer], gradients: Mappi
 
 
 def preconditioner_of(optimizer: Optimizer) -> Callable[[Tensor, Mapping, Mapping], Tensor]:
-    """Return P for a kind of optimiser, as a function of the gradient, the parameter's state and its group.
+    """Return P for a kind of optimizer, as a function of the gradient, the parameter's state and its group.
 
     Raises:
         UserError: it is unknown.

@@ -1,4 +1,4 @@
-"""A run's training, opened again: its task, its checkpoints with optimiser state, and which window was seen when."""
+"""A run's training, opened again: its task, its checkpoints with optimizer state, and which window was seen when."""
 
 import operator
 from collections.abc import Iterable, Sequence
@@ -63,7 +63,7 @@ class Reopened:
 
         Raises:
             CheckpointError: it is damaged, or from another model.
-            RunError: it has no optimiser state.
+            RunError: it has no optimizer state.
         """
         checkpoint = load_checkpoint(self.checkpoint_folder(step))
         if not checkpoint.optimizer:
@@ -92,7 +92,7 @@ class Reopened:
 
 @dataclass(frozen=True)
 class Moment:
-    """The training at a checkpoint: the weights that gradients are taken of, the optimisers, and the progress."""
+    """The training at a checkpoint: the weights that gradients are taken of, the optimizers, and the progress."""
 
     config: RunConfig
     state: TrainState

@@ -3,13 +3,13 @@
     found = lens.tracin(run, "First Citi", target="z")
     found.windows[0].text, found.windows[0].spans      a window, and its bytes in the training files
 
-TracIn over checkpoints (Pruthi et al. 2020), with the optimiser's preconditioner: the score of a window w is
+TracIn over checkpoints (Pruthi et al. 2020), with the optimizer's preconditioner: the score of a window w is
 
     sum over checkpoints t of lr_t <grad L(prediction), P_t grad L_w>
 
-the amount by which one more optimiser step on that window would lower the prediction's loss at each checkpoint, to
+the amount by which one more optimizer step on that window would lower the prediction's loss at each checkpoint, to
 first order, in nats. L_w is the window's part of the loss of the batch in which it was first seen, so that a batch's
-windows sum to the batch. P_t is the preconditioner of the optimiser as saved (`preconditioning.py`); lr_t is the
+windows sum to the batch. P_t is the preconditioner of the optimizer as saved (`preconditioning.py`); lr_t is the
 learning rate of the step that led to the checkpoint. A positive score favours the prediction.
 
 Which window was seen when is known exactly: batches are a pure function of (seed, step). Dropout is off, and products
@@ -183,7 +183,7 @@ def tracin(
     Raises:
         RunError: the run has no directory, was not trained in it, or keeps no such checkpoint.
         DataError: its data cannot be read, or have changed.
-        UserError: TracIn does not support its objective or optimiser, or there is no such token, position or step.
+        UserError: TracIn does not support its objective or optimizer, or there is no such token, position or step.
     """
     check_function("on_step", on_step)
     prediction = prediction_of(run, text, output, target=target, position=position, masked=masked)

@@ -140,7 +140,7 @@ def ledger(
         position: The position of the logit; negative ones count from the end.
         target: The token, by its text or id, or the class; by default the one with the largest logit.
         foil: Another, whose logit is subtracted: why the target rather than the foil?
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:

@@ -191,7 +191,7 @@ def score(
         position: The query's position.
         key: The key's position, in the source for cross-attention; by default the one with the largest weight.
         attention: `cross_attn` for an encoder-decoder's cross-attention, `encoder` for attention within the source.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:

@@ -194,7 +194,7 @@ def block(
         position: The chosen row; for a long text the rows around it are shown, and the logits are its own.
         most_rows: The largest number of rows of a matrix; `matrix` has the others.
         most_columns: Likewise for columns: the first ones, or key positions around the position; by default all.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:

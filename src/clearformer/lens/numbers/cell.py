@@ -138,7 +138,7 @@ def cell(
         name: A matrix of `block`, such as `blocks.0.attn.hook_q`; by default the residual stream after the block.
         row: A position; negative ones count from the end.
         column: A dimension, a key position, or the id of an output; negative ones count from the end.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:

@@ -91,7 +91,7 @@ def matrix(
         column: The column to show with those around it.
         most_rows: The largest number of rows.
         most_columns: The largest number of columns.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:

@@ -85,7 +85,7 @@ def alignment(
         output: What is written; by default the model's own greedy translation.
         layer: A layer of the decoder; negative ones count from the last.
         head: One head; by default the mean of all.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
 
     Raises:
         UserError: the model is not an encoder-decoder, or there is no such layer or head.

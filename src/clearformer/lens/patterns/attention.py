@@ -123,7 +123,7 @@ def attention(
         output: What an encoder-decoder writes.
         layer: One layer; negative ones count from the last of each stack. By default all.
         head: One head; by default all.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:

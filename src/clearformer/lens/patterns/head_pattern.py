@@ -121,7 +121,7 @@ def head_pattern(
         position: A query's position; if the text is longer than `most`, the rows around it are returned.
         key: A key's position; likewise for the columns. It is clamped to the end of the text.
         most: The largest number of rows and of columns.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:

@@ -93,7 +93,7 @@ def attention_overview(
         text: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder writes.
         most: The largest number of rows and of columns of a reduced pattern.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:

@@ -118,7 +118,7 @@ def classes(
         target: The class; by default the likeliest.
         foil: Another, whose logit is subtracted.
         method: `integrated gradients`, `gradient x input` or `occlusion`; see the functions of these names.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
 
     Raises:
         UserError: the model is no classifier, or there is no such class or method.

@@ -194,7 +194,7 @@ def logit_lens(
         top: How many of the likeliest to return.
         most: The largest number of positions in `best`, around the chosen one; by default all.
         tuned: A lens made by `tune`, through which the layers are read.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:

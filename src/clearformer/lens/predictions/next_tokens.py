@@ -85,7 +85,7 @@ def next_tokens(
         temperatures: Numbers above 0; 1 is the model's own distribution.
         top: How many tokens.
         position: The position whose prediction it is; by default the last.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         masked: Positions at which an encoder reads [MASK].
 
     Raises:

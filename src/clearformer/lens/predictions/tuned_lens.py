@@ -119,7 +119,7 @@ def tune(
     including the identity at the start; the other half measures the selected maps.
 
     Args:
-        run: A model that predicts tokens, and its tokeniser.
+        run: A model that predicts tokens, and its tokenizer.
         text: At least a few windows of the model's length, best of the kind that it was trained on but did not see.
             For an encoder-decoder, a list of sources.
         output: What an encoder-decoder writes for each source.

@@ -168,7 +168,7 @@ def beam_tree(
         length_penalty: The exponent of the penalty.
         length_penalty_kind: `hf` or `gnmt`.
         early_stopping: When the search ends.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         on_part: Called with the tree so far.
 
     Raises:

@@ -133,7 +133,7 @@ class Beginning:
         return Prefill(logits.float().expand(num, -1), cache)
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Return ids as text, without <eos>; empty without a tokeniser."""
+        """Return ids as text, without <eos>; empty without a tokenizer."""
         tokenizer = self.inputs.tokenizer
         return (
             "" if tokenizer is None else tokenizer.decode(known_tokens(tokenizer, self._without_eos(tokens)))

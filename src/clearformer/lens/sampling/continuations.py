@@ -161,7 +161,7 @@ def continuations(
         min_p: See `Sampling`.
         repetition_penalty: See `Sampling`.
         seed: The seed of the draws; see `generate`.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
         on_part: Called with what is written so far.
 
     Raises:

@@ -193,7 +193,7 @@ def next_draw(
         seed: The seed of the draw; see `generate`.
         masked: Positions at which an encoder reads [MASK].
         most: The largest number of likeliest tokens to return; by default the whole vocabulary.
-        tokenizer: The tokeniser of a bare model.
+        tokenizer: The tokenizer of a bare model.
 
     Raises:
         ConfigError: a setting is out of its range.

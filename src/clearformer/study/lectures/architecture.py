@@ -355,7 +355,7 @@ NAMES = {"char": "character", "byte": "byte", "bpe": "BPE", "wordpiece": "WordPi
 
 
 def tokenizer_sides() -> dict[str, dict[str, Any]]:
-    """Return the settings of each tokeniser, with a sequence length that covers the same amount of text."""
+    """Return the settings of each tokenizer, with a sequence length that covers the same amount of text."""
     found = {}
     for (kind, size), length in LENGTHS.items():
         settings: dict[str, Any] = {"kind": kind}

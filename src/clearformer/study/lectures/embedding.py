@@ -20,7 +20,7 @@ ONE_LAYER = {
 }
 """Section 4's model: embeddings, one attention, head."""
 
-FAIR = "All arms read the same batches in the same order, with the same optimiser and learning rate."
+FAIR = "All arms read the same batches in the same order, with the same optimizer and learning rate."
 TABLE = ("train_loss", "val_loss", "train_perplexity", "perplexity", "parameters")
 DEPTHS = (1, 2, 4, 8)
 

@@ -1,4 +1,4 @@
-"""Held-out data of a run, and held-out losses in units that do not depend on the tokeniser."""
+"""Held-out data of a run, and held-out losses in units that do not depend on the tokenizer."""
 
 from clearformer.data import PairSplit, Split
 from clearformer.errors import UserError
@@ -8,7 +8,7 @@ from clearformer.study.study import Values
 
 
 def per_character(run: Run) -> Values:
-    """Measure the loss on the whole held-out text, at `eval`'s stride, in units that make tokenisers comparable.
+    """Measure the loss on the whole held-out text, at `eval`'s stride, in units that make tokenizers comparable.
 
     Returns:
         bits_per_char, bits_per_byte: The loss per character and per byte.

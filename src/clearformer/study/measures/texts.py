@@ -110,7 +110,7 @@ def senses(run: Run, word: str, first: Sequence[str], second: Sequence[str]) -> 
     A decoder reads only the tokens before a word, so the contexts must determine the sense before the word.
 
     Args:
-        run: A model and its tokeniser.
+        run: A model and its tokenizer.
         word: A word that all the texts contain.
         first: Texts with one sense of the word.
         second: Texts with the other.

@@ -1,1 +1,1 @@
-"""The kinds of tokenisers, one file each."""
+"""The kinds of tokenizers, one file each."""

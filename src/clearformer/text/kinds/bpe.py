@@ -1,4 +1,4 @@
-"""Byte pair encoding on bytes (lecture 000, section 7; lecture 001, "Tokenisation"; lecture 004, section 4.1).
+"""Byte pair encoding on bytes (lecture 000, section 7; lecture 001, "Tokenization"; lecture 004, section 4.1).
 
 A text is cut into *pre-tokens* (a word with the space before it, a number, a run of signs) and each pre-token into its
 bytes. The learned merges join the bytes, the earliest learned first, and the pieces that no merge joins any more are
@@ -68,7 +68,7 @@ class BPETokenizerSpec(Spec):
     """Byte-level BPE whose merges are learned from the corpus.
 
     `vocab_size` counts the 256 bytes, the merges and the special tokens. A small corpus gives fewer: learning stops
-    when no pair of tokens occurs twice any more (see the tokeniser's own `vocab_size`). `digits="single"` makes every
+    when no pair of tokens occurs twice any more (see the tokenizer's own `vocab_size`). `digits="single"` makes every
     digit a token, which suits data that models learn by copying and counting: numbers, dates, amounts.
     """
 
@@ -96,7 +96,7 @@ class BPETokenizerSpec(Spec):
     def train(self, texts: Iterable[str], specials: Sequence[str] = ()) -> BPETokenizer:
         """Learn the merges: again and again, the most frequent pair of neighbours becomes a token.
 
-        The same texts give the same tokeniser. Each text is read once; only the counts of the distinct pre-tokens are
+        The same texts give the same tokenizer. Each text is read once; only the counts of the distinct pre-tokens are
         kept.
 
         Raises:

@@ -73,5 +73,5 @@ class ByteTokenizerSpec(Spec):
     eos: bool = False
 
     def train(self, texts: Iterable[str] = (), specials: Sequence[str] = ()) -> ByteTokenizer:
-        """Return the tokeniser; no text is read."""
+        """Return the tokenizer; no text is read."""
         return ByteTokenizer(wanted_specials(specials, bos=self.bos, eos=self.eos))

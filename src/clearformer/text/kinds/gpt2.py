@@ -28,7 +28,7 @@ class GPT2TokenizerSpec(Spec):
     path: PathName | None = None
 
     def train(self, texts: Iterable[str] = (), specials: Sequence[str] = ()) -> BPETokenizer:
-        """Read the tokeniser from its files; no text is read. Once saved, `tokenizer.json` alone is enough.
+        """Read the tokenizer from its files; no text is read. Once saved, `tokenizer.json` alone is enough.
 
         Raises:
             TokenizerError: the files are missing or damaged.

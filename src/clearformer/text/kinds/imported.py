@@ -1,4 +1,4 @@
-"""Imported tokenisers: any `tokenizer.json` that defines how its tokens become text, kept unchanged.
+"""Imported tokenizers: any `tokenizer.json` that defines how its tokens become text, kept unchanged.
 
 No code in such a file is run: the `tokenizers` library reads it as data.
 """
@@ -45,7 +45,7 @@ USUAL_NAMES = {  # used if no file names the special tokens' roles
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _NO_TEXT = "\U0010ffff"  # a noncharacter, put around names that must not match in a text
 
-# Normalisers and pre-tokenisers that lose nothing of a text.
+# Normalisers and pre-tokenizers that lose nothing of a text.
 _KEEPS_TEXT = {
     "ByteLevel",
     "Metaspace",
@@ -59,7 +59,7 @@ _KEEPS_TEXT = {
 
 
 class ImportedTokenizer(Tokenizer):
-    """A published tokeniser of the `tokenizers` library.
+    """A published tokenizer of the `tokenizers` library.
 
     Its file is kept to the byte, and its ids are the library's; special tokens may have any ids. The name of a special
     token in a text is encoded as characters, in every model, unless it is a single character. `decode` joins the
@@ -143,7 +143,7 @@ class ImportedTokenizer(Tokenizer):
 
 
 def load_imported(text: str, path: Path) -> ImportedTokenizer:
-    """Return a file's tokeniser, with roles from the `tokenizer_config.json` next to it, or else the usual ones.
+    """Return a file's tokenizer, with roles from the `tokenizer_config.json` next to it, or else the usual ones.
 
     Raises:
         TokenizerError: as for `ImportedTokenizer`, or `tokenizer_config.json` is damaged.
@@ -157,7 +157,7 @@ def load_imported(text: str, path: Path) -> ImportedTokenizer:
 
 
 def config_path(path: Path) -> Path:
-    """Return the path of the file with the roles of a tokeniser's special tokens."""
+    """Return the path of the file with the roles of a tokenizer's special tokens."""
     return path.with_name(f"{path.stem}_config.json")
 
 
@@ -203,7 +203,7 @@ def _id_of_role(role: str, token: int | str, ids: Mapping[str, int]) -> int:
 
 
 def marks_of(backend: tokenizers.Tokenizer) -> list[int]:
-    """Return the ids that a tokeniser puts around a text, such as those of BART's <s> and </s>.
+    """Return the ids that a tokenizer puts around a text, such as those of BART's <s> and </s>.
 
     Raises:
         TokenizerError: an id has no token, or the library fails.
@@ -219,7 +219,7 @@ def marks_of(backend: tokenizers.Tokenizer) -> list[int]:
 
 
 def _without_specials(document: Document, special_ids: Mapping[str, int]) -> tokenizers.Tokenizer:
-    """Return the tokeniser with its special tokens renamed to strings that no text contains.
+    """Return the tokenizer with its special tokens renamed to strings that no text contains.
 
     Otherwise some models would match them in a text: Unigram's vocabulary has "</s>" among its words.
     """
@@ -277,7 +277,7 @@ def _keeps_all(document: Document, ids: Mapping[str, int]) -> bool:
 
 
 def _keeps_text(part: Document) -> bool:
-    """Whether a normaliser or pre-tokeniser loses nothing; one that replaces may do so with single spaces only."""
+    """Whether a normaliser or pre-tokenizer loses nothing; one that replaces may do so with single spaces only."""
     if part["type"] == "Replace":
         return part.get("pattern") == {"String": " "} and bool(part.get("content"))
     return part["type"] in _KEEPS_TEXT

@@ -90,7 +90,7 @@ class UnigramTokenizer(BackendTokenizer):
         return piece_bytes(spelling)
 
     def token_label(self, token: int) -> str:
-        """Return the label as for every tokeniser, but the spelling for a byte's token: "<0xE2>"."""
+        """Return the label as for every tokenizer, but the spelling for a byte's token: "<0xE2>"."""
         label = super().token_label(token)
         return readable(self.spellings[token]) if token < len(BYTE_PIECES) else label
 
@@ -139,7 +139,7 @@ class UnigramTokenizerSpec(Spec):
     def train(self, texts: Iterable[str], specials: Sequence[str] = ()) -> UnigramTokenizer:
         """Learn tokens and their probabilities (see `unigram_training`).
 
-        The same texts give the same tokeniser. Each text is read once; only the counts of the distinct pre-tokens are
+        The same texts give the same tokenizer. Each text is read once; only the counts of the distinct pre-tokens are
         kept.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Base of user-defined tokenisers: a list of tokens, and a method that cuts a text into them."""
+"""Base of user-defined tokenizers: a list of tokens, and a method that cuts a text into them."""
 
 import json
 from abc import abstractmethod
@@ -19,7 +19,7 @@ TOKENIZERS: dict[str, type["VocabularyTokenizer"]] = {}
 
 
 class VocabularyTokenizer(Tokenizer):
-    """A tokeniser whose subclass cuts a text into pieces, which are looked up in a vocabulary.
+    """A tokenizer whose subclass cuts a text into pieces, which are looked up in a vocabulary.
 
     Args:
         tokens: The vocabulary, by id, without special tokens.
@@ -70,7 +70,7 @@ def is_own_kind(document: Any) -> bool:
 
 
 def read_own_kind(document: Mapping[str, Any]) -> VocabularyTokenizer:
-    """Return the tokeniser of a document of a user-defined kind.
+    """Return the tokenizer of a document of a user-defined kind.
 
     Raises:
         TokenizerError: the kind is not registered, or the document is damaged.

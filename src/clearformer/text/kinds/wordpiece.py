@@ -129,7 +129,7 @@ class WordPieceTokenizerSpec(Spec):
         """Learn the tokens as BPE does: again and again, the most frequent pair of neighbours becomes a token.
 
         (The original chose the pair that gains most likelihood. Its program was never published, and this is the usual
-        replacement.) The same texts give the same tokeniser. Each text is read once; only the counts of the distinct
+        replacement.) The same texts give the same tokenizer. Each text is read once; only the counts of the distinct
         words are kept.
 
         Raises:

@@ -1,1 +1,1 @@
-"""Optimisers and the schedules of their learning rates."""
+"""Optimizers and the schedules of their learning rates."""

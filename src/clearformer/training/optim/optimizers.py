@@ -1,7 +1,7 @@
-"""Optimisers: Adam, AdamW and Muon.
+"""Optimizers: Adam, AdamW and Muon.
 
-A spec's `build(model, lr, dtype)` returns a list of torch optimisers that are stepped together. Each parameter group
-has a `peak_lr`, its learning rate where the schedule's factor is 1. Optimisers that multiply matrices do so in `dtype`,
+A spec's `build(model, lr, dtype)` returns a list of torch optimizers that are stepped together. Each parameter group
+has a `peak_lr`, its learning rate where the schedule's factor is 1. Optimizers that multiply matrices do so in `dtype`,
 the type of the run's matrix products.
 """
 
@@ -23,10 +23,10 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 def build_optimizers(spec: Any, model: nn.Module, lr: float, dtype: torch.dtype) -> list[Optimizer]:
-    """Return a spec's optimisers of a model; `peak_lr` is added to the parameter groups of torch's own.
+    """Return a spec's optimizers of a model; `peak_lr` is added to the parameter groups of torch's own.
 
     Raises:
-        ConfigError: a user's `build` returns anything but a list of optimisers, or one whose steps need a closure.
+        ConfigError: a user's `build` returns anything but a list of optimizers, or one whose steps need a closure.
     """
     optimizers = spec.build(model, lr, dtype)
     are_some = isinstance(optimizers, list | tuple) and optimizers
@@ -43,7 +43,7 @@ def build_optimizers(spec: Any, model: nn.Module, lr: float, dtype: torch.dtype)
 
 
 def _check_steps_alone(spec: Any, optimizer: Optimizer) -> None:
-    """Raise ConfigError if an optimiser computes the loss itself, in a closure, as L-BFGS does."""
+    """Raise ConfigError if an optimizer computes the loss itself, in a closure, as L-BFGS does."""
     try:
         inspect.signature(optimizer.step).bind()
     except TypeError:

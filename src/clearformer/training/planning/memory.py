@@ -26,7 +26,7 @@ class MemoryBytes:
     Attributes:
         weights: The weights, which stay for the whole run.
         gradients: The gradients of all weights, complete at the end of the backward pass.
-        optimizer: The optimisers' state, and the moving average of the weights if there is one.
+        optimizer: The optimizers' state, and the moving average of the weights if there is one.
         activations: Tensors that the forward pass keeps for the backward pass, including the loss's log-probabilities.
         peak: The most that is alive at once, including temporary results. It is not the sum of the others: activations
             are freed as gradients are made (but gradients stay between the parts of a batch), and the backward pass
@@ -61,7 +61,7 @@ def training_memory(model_config: ModelConfig, train: TrainConfig, device_type: 
         activations = micro_batch.run(live)
         gradients = _n_bytes(p.grad for p in model.parameters() if p.grad is not None)
         _update(optimizers)
-        live.peak = live.now  # only now do the optimisers have all their state, as in every later step
+        live.peak = live.now  # only now do the optimizers have all their state, as in every later step
         for _ in range(min(train.grad_accum_steps, 2)):  # with two parts, gradients stay alive
             micro_batch.run(live)
         _update(optimizers)

@@ -74,7 +74,7 @@ class Plan(Result):
         tokens_per_step: The tokens of a full batch; for pairs, those of either side.
         steps: `train.max_steps`, or the steps expected within the run's time limits if these come first.
         seconds: The estimated seconds of training.
-        seconds_per_step: FLOPs of a step's tokens / (rate * utilisation), without those of the optimiser and of logits
+        seconds_per_step: FLOPs of a step's tokens / (rate * utilisation), without those of the optimizer and of logits
             that the loss does not need.
         rate: The rate that the estimates assume. Without one, no time is estimated.
     """

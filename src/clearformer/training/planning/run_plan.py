@@ -41,12 +41,12 @@ def plan_run(run: RunConfig, device: str) -> Plan:
 
 
 def expected_vocabulary(run: RunConfig) -> int:
-    """Return the expected size of a run's vocabulary, before its tokeniser has read any text."""
+    """Return the expected size of a run's vocabulary, before its tokenizer has read any text."""
     return vocabulary_of(run.tokenizer, run.model.family)
 
 
 def vocabulary_of(tokenizer: TokenizerConfig, family: Family = "decoder") -> int:
-    """Return the expected vocabulary size of a tokeniser; for characters it is a guess."""
+    """Return the expected vocabulary size of a tokenizer; for characters it is a guess."""
     of_family = specials_of(family)
     match tokenizer:
         case CharTokenizerSpec() as tokenizer:

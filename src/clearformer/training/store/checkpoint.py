@@ -2,12 +2,12 @@
 
     checkpoints/step-00001000/
         model.safetensors       the weights to use (the moving average, if the run keeps one)
-        optimizer.safetensors   the optimisers' state, and the trained weights if the model is an average
+        optimizer.safetensors   the optimizers' state, and the trained weights if the model is an average
         state.json              the progress of the run
         manifest.json           size and SHA-256 of the three
     checkpoints/latest, best    links to two of them, for people; resuming goes by the manifests
 
-A snapshot is the same without the optimisers' state, in `snapshots/`. Each is written to a temporary folder, synced,
+A snapshot is the same without the optimizers' state, in `snapshots/`. Each is written to a temporary folder, synced,
 and renamed.
 """
 
@@ -146,7 +146,7 @@ def describe(path: Path) -> dict[str, int | str]:
 def verify(folder: Path, *names: str) -> None:
     """Compare a checkpoint's files with its manifest: all of them, or only those that are named.
 
-    A snapshot has no optimisers' state, so its files must be named.
+    A snapshot has no optimizers' state, so its files must be named.
 
     Raises:
         CheckpointError: a file is missing or differs from what was written; the message names it.

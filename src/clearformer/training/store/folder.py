@@ -1,4 +1,4 @@
-"""A run's folder: its configuration, tokeniser, environment, metrics and checkpoints."""
+"""A run's folder: its configuration, tokenizer, environment, metrics and checkpoints."""
 
 import contextlib
 import functools
@@ -49,7 +49,7 @@ class RunFolder:
 
         Args:
             config: The run's settings.
-            tokenizer: Its tokeniser.
+            tokenizer: Its tokenizer.
             text_sha256: The SHA-256 of its training data.
             preset: The name of the preset that it begins with, if any.
 
@@ -229,7 +229,7 @@ class RunFolder:
             raise DataError(f"{difference}; restore the data or start a new run")
 
     def read_tokenizer(self, n_known: int | None = None) -> Tokenizer:
-        """Read the run's tokeniser; its model knows `n_known` tokens.
+        """Read the run's tokenizer; its model knows `n_known` tokens.
 
         Raises:
             TokenizerError: the file is missing or damaged.

@@ -16,11 +16,11 @@ ABSENT = "absent"
 
 
 def pretrained_tokenizer(config: RunConfig) -> Tokenizer | None:
-    """Return the tokeniser of the run in `train.pretrained`, if any, as its weights are for those tokens.
+    """Return the tokenizer of the run in `train.pretrained`, if any, as its weights are for those tokens.
 
     Raises:
         RunError: there is no such run.
-        ConfigError: the configuration asks for another tokeniser.
+        ConfigError: the configuration asks for another tokenizer.
     """
     if config.train.pretrained is None:
         return None

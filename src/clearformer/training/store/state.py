@@ -16,7 +16,7 @@ from clearformer.training.optim.optimizers import build_optimizers
 from clearformer.training.store.checkpoint import Checkpoint, Progress
 
 RAW = ".weight_now"  # marks the trained weights if the checkpoint's model is their moving average
-NUMBER = ".number"  # marks a number of Python's in an optimiser's state, which is no tensor there
+NUMBER = ".number"  # marks a number of Python's in an optimizer's state, which is no tensor there
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class TrainState:
     Attributes:
         model: The model that is trained.
         average: A model with the moving average of its weights, if the run keeps one.
-        optimizers: The optimisers of its parameters.
+        optimizers: The optimizers of its parameters.
     """
 
     model: Transformer
@@ -87,7 +87,7 @@ def load_raw_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def optimizer_tensors(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """Return copies of the optimisers' state as `PARAMETER.KEY`, such as `blocks.0.attn.W_Q.weight.exp_avg`.
+    """Return copies of the optimizers' state as `PARAMETER.KEY`, such as `blocks.0.attn.W_Q.weight.exp_avg`.
 
     Raises:
         ConfigError: a value is neither a tensor nor a number.
@@ -102,7 +102,7 @@ def optimizer_tensors(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict
 
 
 def _kept(name: str, value: object) -> tuple[str, Tensor]:
-    """Return the name and the tensor under which a checkpoint keeps a value of an optimiser's state."""
+    """Return the name and the tensor under which a checkpoint keeps a value of an optimizer's state."""
     if isinstance(value, Tensor):
         return name, _on_cpu(value, copy=True)
     if isinstance(value, int | float):  # a number of steps, say; True and False are ints too
@@ -115,11 +115,11 @@ def _kept(name: str, value: object) -> tuple[str, Tensor]:
 def load_optimizer_tensors(
     model: nn.Module, optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Load the state that `optimizer_tensors` returned into the optimisers.
+    """Load the state that `optimizer_tensors` returned into the optimizers.
 
     Raises:
         KeyError: a tensor is of a parameter that the model does not have.
-        RuntimeError: the state is of another optimiser.
+        RuntimeError: the state is of another optimizer.
     """
     parameters = dict(model.named_parameters())
     owners = {p: o for o in optimizers for group in o.param_groups for p in group["params"]}
@@ -136,7 +136,7 @@ def load_optimizer_tensors(
 
 
 def check_state_keys(optimizer: Optimizer) -> None:
-    """Raise RuntimeError if an optimiser with `state_keys` holds other state for a parameter."""
+    """Raise RuntimeError if an optimizer with `state_keys` holds other state for a parameter."""
     expected = getattr(optimizer, "state_keys", None)
     for state in optimizer.state.values():
         if expected is not None and state and set(state) != expected:

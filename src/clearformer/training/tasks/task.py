@@ -36,7 +36,7 @@ class EvaluationResult(Protocol):
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model and its tokeniser: all that generating, translating and classifying need."""
+    """A model and its tokenizer: all that generating, translating and classifying need."""
 
     model: Any
     tokenizer: Tokenizer
@@ -132,7 +132,7 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def prepare(cls, config: RunConfig, tokenizer: Tokenizer | None, progress: Progress) -> Any:
-        """Prepare the data, with the given tokeniser or with one made for them."""
+        """Prepare the data, with the given tokenizer or with one made for them."""
 
     @classmethod
     def fit(cls, config: RunConfig, dataset: Any) -> RunConfig:

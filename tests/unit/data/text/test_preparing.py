@@ -170,7 +170,7 @@ def test_what_is_prepared_is_opened_without_reading_the_text(
     again = work.prepare()
     assert (again.folder, again.manifest) == (first.folder, first.manifest)
     assert text_of(again, "val") == TEXT[40:]
-    # A run that resumes brings its tokeniser, made, instead of a spec.
+    # A run that resumes brings its tokenizer, made, instead of a spec.
     assert work.prepare(first.tokenizer).folder == first.folder
 
 

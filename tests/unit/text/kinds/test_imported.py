@@ -1,4 +1,4 @@
-"""Tokenisers that others made: roles, decoding by the kind of decoder, saving, and what is refused."""
+"""Tokenizers that others made: roles, decoding by the kind of decoder, saving, and what is refused."""
 
 import json
 from pathlib import Path
@@ -198,7 +198,7 @@ def test_a_vocabulary_that_lacks_a_byte_loses_some(published: dict, lacks: str):
 
 
 def test_bytes_that_nothing_spells_before_the_model_are_lost():
-    """The decoder of GPT-2's spelling alone does not make a tokeniser keep every byte."""
+    """The decoder of GPT-2's spelling alone does not make a tokenizer keep every byte."""
     tokenizer = ImportedTokenizer(NEOX | {"pre_tokenizer": None})
     assert not tokenizer.lossless
     assert tokenizer.decode(tokenizer.encode("the the")) == "thethe"
