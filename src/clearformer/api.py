@@ -344,12 +344,13 @@ def tokenize(
 
 
 def _tokenizer(tokenizer: Any, settings: Mapping[str, Any], text: str | Sequence[int]) -> Tokenizer:
-    if isinstance(tokenizer, Run | Tokenizer):
-        if settings:
-            raise ConfigError(f"{next(iter(settings))}: only a tokenizer kind takes settings; remove it")
-        return tokenizer.tokenizer if isinstance(tokenizer, Run) else tokenizer
-    if isinstance(tokenizer, PathLike) or (isinstance(tokenizer, str) and tokenizer.endswith(".json")):
+    is_file = isinstance(tokenizer, PathLike) or (isinstance(tokenizer, str) and tokenizer.endswith(".json"))
+    if settings and (is_file or isinstance(tokenizer, Run | Tokenizer)):
+        raise ConfigError(f"{next(iter(settings))}: only a tokenizer kind takes settings; remove it")
+    if is_file:
         return load_tokenizer(user_path(Path(tokenizer)))
+    if isinstance(tokenizer, Run | Tokenizer):
+        return tokenizer.tokenizer if isinstance(tokenizer, Run) else tokenizer
     spec = _tokenizer_spec(tokenizer, settings)
     if not isinstance(text, str):
         raise UserError("ids are already tokens; pass the run or tokenizer they belong to")

@@ -312,6 +312,16 @@ def test_a_link_shows_what_its_sender_saw_and_back_goes_back(window: Window) -> 
     assert window.selected()["layer"] == "2"
 
 
+def test_what_was_drawn_after_a_text_is_not_drawn_after_another(window: Window) -> None:
+    page = window.page
+    window.section("sampling").get_by_role("button", name="Append").click()
+    page.wait_for_url(lambda url: "drawn=" in url)
+    page.fill("textarea[name=text]", "the bank of the river")
+    page.wait_for_url(lambda url: "drawn=" not in url)
+    window.section("sampling")
+    assert window.complaints == []
+
+
 def test_a_page_is_opened_at_the_view_that_its_address_names(window: Window) -> None:
     page = window.page
     page.goto("about:blank")

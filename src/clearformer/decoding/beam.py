@@ -26,7 +26,7 @@ from clearformer.config import Spec, resolve
 from clearformer.decoding.arguments import check_kind, check_whole
 from clearformer.decoding.decode_state import DecodeState, GenerativeModel, Prefill, device_of
 from clearformer.decoding.inference import evaluating
-from clearformer.decoding.loop import NOT_FINITE, check_prompts
+from clearformer.decoding.loop import NOT_FINITE, check_max_new_tokens, check_prompts
 from clearformer.errors import NonFiniteError, UserError, count
 
 # --- settings ---------------------------------------------------------------------------------------------
@@ -204,8 +204,10 @@ def _limits(max_new_tokens: Any, n_prompts: int) -> list[int]:
                 f"max_new_tokens: one number, or one for each of {count(n_prompts, 'prompt')}; "
                 f"got {len(max_new_tokens)}"
             )
+        for each in max_new_tokens:
+            check_max_new_tokens(each)
         return [*max_new_tokens]
-    check_whole("max_new_tokens", max_new_tokens)
+    check_max_new_tokens(max_new_tokens)
     return [max_new_tokens] * n_prompts
 
 

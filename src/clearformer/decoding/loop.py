@@ -239,15 +239,20 @@ def _finish_reason(is_eos: bool, stops: bool, is_last: bool) -> FinishReason | N
     return "length" if is_last else None
 
 
+def check_max_new_tokens(max_new_tokens: int) -> None:
+    """Raise UserError if the most tokens to add are not a whole number from 1 to `MOST_NEW_TOKENS`."""
+    check_whole("max_new_tokens", max_new_tokens)
+    if not 1 <= max_new_tokens <= MOST_NEW_TOKENS:
+        raise UserError(f"max_new_tokens: from 1 to {MOST_NEW_TOKENS:,}; got {max_new_tokens}")
+
+
 def check_prompts(prompts: Sequence[Sequence[int] | np.ndarray], max_new_tokens: int) -> None:
     """Check that no prompt is empty and that `max_new_tokens` is in range.
 
     Raises:
         UserError: a prompt is empty, or `max_new_tokens` is not a whole number from 1 to `MOST_NEW_TOKENS`.
     """
-    check_whole("max_new_tokens", max_new_tokens)
-    if not 1 <= max_new_tokens <= MOST_NEW_TOKENS:
-        raise UserError(f"max_new_tokens: from 1 to {MOST_NEW_TOKENS:,}; got {max_new_tokens}")
+    check_max_new_tokens(max_new_tokens)
     for i, prompt in enumerate(prompts):
         if len(prompt) == 0:
             raise UserError(f"prompt {i} is empty: give at least one token, such as <bos>")

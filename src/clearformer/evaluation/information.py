@@ -60,6 +60,7 @@ def mutual_information(joint: ArrayLike, unit: Unit = "bits") -> float:
     It is 0 if they are independent, and H(Y) if X determines Y.
     """
     table = _distribution(joint, "the joint table", n_dims=2)
+    table = table / table.sum()  # the product of the margins sums to the square of this sum
     independent = table.sum(1, keepdims=True) * table.sum(0, keepdims=True)
     return kl_divergence(table.ravel(), independent.ravel(), unit)
 

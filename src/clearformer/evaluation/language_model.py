@@ -129,10 +129,12 @@ def evaluate_split(
         logits_of: Computes the logits instead of `model` itself, such as its compiled form.
 
     Raises:
-        UserError: the context or the stride is out of range.
+        UserError: the context, the stride, `n_windows` or `batch_size` is out of range.
         DataError: the split has fewer than two tokens, or one that the model does not know.
     """
     context, stride = _context_and_stride(model, context, stride)
+    _check_positive("n_windows", n_windows)
+    _check_positive("batch_size", batch_size)
     _check_has_predictions(split)
     windows = windows_of(len(split), context, stride)
     n_all = _n_starts(windows)
@@ -363,6 +365,14 @@ def _context_and_stride(model: Decoder, context: int | None, stride: int | None)
             f"stride: from 1 to the context of {context}, or tokens would be skipped; got {stride}"
         )
     return context, stride
+
+
+def _check_positive(name: str, number: int | None) -> None:
+    if number is None:
+        return
+    check_whole(name, number)
+    if number < 1:
+        raise UserError(f"{name}: at least 1; got {number}")
 
 
 def default_stride(context: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from clearformer.decoding import Translation, translate
 from clearformer.decoding.text.samples import Run
-from clearformer.errors import UserError, needs_extra
+from clearformer.errors import MissingPackageError, UserError, needs_extra
 
 HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 KANA = re.compile(r"[\u3040-\u30ff]")
@@ -183,13 +183,15 @@ def bleu(
 
     Raises:
         UserError: sacrebleu has no such tokenizer.
+        MissingPackageError: it needs a package that is not installed.
     """
     known = sacrebleu_metrics().BLEU.TOKENIZERS
     if tokenize not in known:
         raise UserError(f"tokenize: sacrebleu has no {tokenize!r}; it has {', '.join(known)}")
-    metric = sacrebleu_metrics().BLEU(
-        lowercase=lowercase, tokenize=tokenize, force=True
-    )  # without force, sacrebleu warns about texts that end in " ."
+    try:  # without force, sacrebleu warns about texts that end in " ."
+        metric = sacrebleu_metrics().BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
+    except (RuntimeError, ImportError) as error:
+        raise MissingPackageError(f"tokenize={tokenize}: {' '.join(str(error).split())}") from None
     result = metric.corpus_score(list(hypotheses), [list(references)])
     name = "BLEU, lower-cased" if lowercase else "BLEU"
     return Metric(name, result.score, str(metric.get_signature())), (result.sys_len, result.ref_len)

@@ -42,7 +42,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
 def _read(path: Path) -> tuple[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode("utf-8")  # with its own line ends
         return text, parse_json(text)
     except FileNotFoundError:
         raise TokenizerError(f"{path}: there is no such file; {_way_to_get(path)}") from None

@@ -6,6 +6,7 @@ lecture 004, section 4.1.
 
 import hashlib
 import json
+import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ BOS = "<bos>"
 EOS = "<eos>"
 UNK = "<unk>"
 PAD = "<pad>"
+BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # SentencePiece's spelling of a byte, for what has no other token
 END_OF_TEXT = "<|endoftext|>"  # GPT-2's one special token: the end of a document and the start of the next
 
 # An encoder's special tokens, named as in BERT; a text is wrapped in [CLS] and [SEP].
@@ -252,15 +254,20 @@ class Tokenizer(ABC):
         return readable(self.token_bytes(token).decode("utf-8", errors="backslashreplace"))
 
     def id_of(self, token_text: str) -> int | None:
-        """Return the id of the token with exactly this text or of the special token with this name, or None."""
+        """Return the id of the token with exactly this text or of the special token with this name, or None.
+
+        If several tokens have the text, it is the lowest id of those that are more than a byte in SentencePiece's
+        spelling, in which no text is encoded that has another token.
+        """
         if token_text in self._special_ids:
             return self._special_ids[token_text]
         return self._ids.get(token_text.encode("utf-8", errors="surrogatepass")) if token_text else None
 
     @cached_property
     def _ids(self) -> dict[bytes, int]:
-        last_to_first = reversed(list(enumerate(self._bytes)))
-        return {raw: token for token, raw in last_to_first if token not in self._specials_by_id}
+        plain = [token for token in range(self.vocab_size) if token not in self._specials_by_id]
+        last_wins = sorted(plain, key=lambda token: (not BYTE_PIECE.fullmatch(self.spellings[token]), -token))
+        return {self._bytes[token]: token for token in last_wins}
 
     def starts_word(self, ids: ArrayLike) -> np.ndarray:
         """Return for each id of one text whether a word begins with it, bool [T].

@@ -94,6 +94,11 @@ def test_a_nat_is_more_than_a_bit() -> None:
     assert mutual_information(np.diag(FAIR), "nats") == pytest.approx(math.log(2))
 
 
+def test_a_table_of_rounded_probabilities_is_read_as_one_that_sums_to_1() -> None:
+    table = np.diag(FAIR) * (1 + 8e-6)
+    assert mutual_information(table, "nats") == pytest.approx(math.log(2))
+
+
 def test_what_cannot_happen_costs_nothing() -> None:
     certain = entropy([0.0, 1.0])
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -9,7 +10,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from clearformer.decoding import translate
-from clearformer.errors import UserError
+from clearformer.errors import MissingPackageError, UserError
 from clearformer.evaluation.translation import bleu, evaluate_translation, score_translations
 from clearformer.model import ModelConfig, Transformer, build
 from clearformer.model.attention import MultiHead
@@ -131,6 +132,13 @@ def test_what_cannot_be_compared_is_refused() -> None:
         score_translations([], [])
     with pytest.raises(UserError, match=r"tokenize: sacrebleu has no 'moses'; it has .*13a"):
         score_translations(HYPOTHESES, REFERENCES, tokenize="moses")
+
+
+def test_a_tokenizer_whose_package_is_not_here_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    with pytest.raises(MissingPackageError, match=r"^tokenize=ja-mecab: \S.*") as error:
+        score_translations(HYPOTHESES, REFERENCES, tokenize="ja-mecab")
+    assert "\n" not in str(error.value)
 
 
 def test_empty_translations_have_a_ratio() -> None:

@@ -118,6 +118,16 @@ def test_an_output_is_given_by_its_place_or_its_name(function: Any) -> None:
     assert lens.beside(function, run, other, "the bank", "the river") == by_name
 
 
+@pytest.mark.parametrize("function", [lens.continuations, lens.next_draw, lens.beam_tree])
+def test_an_output_that_is_continued_begins_as_it_does_for_one_run(function: Any) -> None:
+    run, other = run_of("encoder-decoder"), run_of("encoder-decoder")
+    assert lens.beside(function, run, run, "the bank").first == function(run, "the bank")
+    written = function(run, "the bank", position=1)
+    assert lens.beside(function, run, run, "the bank", position=1).first == written
+    with pytest.raises(UserError, match="family: decoder and encoder-decoder cannot be compared"):
+        lens.beside(function, run_of("decoder"), other, "the bank")
+
+
 def test_a_score_is_of_the_key_that_the_first_run_reads_most() -> None:
     run, other = run_of("decoder"), run_of("decoder")
     one, another = (lens.score(each, TEXT, layer=0) for each in (run, other))

@@ -219,6 +219,14 @@ def test_classifiers_are_compared_part_by_part(tmp_path: Path) -> None:
     assert lens.differences(made(1), made(2), TEXT).figure(tmp_path / "losses.svg").exists()
 
 
+def test_a_classifier_is_compared_with_the_encoder_that_it_began_as() -> None:
+    run, classifier = made(1, "encoder"), made(1, "encoder", n_classes=3)
+    for pair in ((run, classifier), (classifier, run)):
+        found = lens.differences(*pair, TEXT)
+        assert found.losses == []
+        assert {each.name: each.change for each in found.weights}["blocks.0.attn"] == 0
+
+
 # --- a head moved -----------------------------------------------------------------------------------------
 
 
@@ -341,6 +349,8 @@ def test_runs_that_cannot_be_compared_are_refused_in_one_line() -> None:
         with pytest.raises(UserError, match="the two runs have different tokenizers \\(char of") as error:
             compare(run, other, TEXT)
         assert "\n" not in str(error.value)
+        with pytest.raises(UserError, match="family: encoder and decoder cannot be compared"):
+            compare(made(1, "encoder"), made(2), TEXT)
     with pytest.raises(UserError, match="by: pattern or output"):
         lens.match_heads(run, run, TEXT, by="weights")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="texts: give one or more"):

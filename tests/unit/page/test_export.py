@@ -94,6 +94,21 @@ def test_the_numbers_in_it_are_the_lens_own(runs: dict[str, Any], family: str, t
         assert i in heads or answers[i]["selection"]["head"] == 1
 
 
+def test_the_heads_of_both_texts_are_held_however_long_the_texts_are(
+    runs: dict[str, Any], tmp_path: Path
+) -> None:
+    run, longer = runs["encoder-decoder"], "the bank of the river is by the bank of the river"
+    for text, output in (("the bank", longer), (longer, "the bank")):
+        for selected in ({}, {"part": "encoder"}):
+            page = cf.export_page(run, tmp_path / "page.html", text=text, output=output, **selected)
+            _, blocks = opened(page)
+            shown = [each["view"] for each in blocks["index"]["answers"]]
+            for view in ("pattern", "block", "score"):
+                for i in (i for i, each in enumerate(shown) if each == view):
+                    assert "error" not in blocks[f"answer-{i}"], (view, selected)
+            (tmp_path / "page.html").unlink()
+
+
 def test_two_runs_are_exported_as_their_difference(runs: dict[str, Any], tmp_path: Path) -> None:
     run = runs["decoder"]
     other = cf.Run(cf.build(run.model.config), run.tokenizer).save(tmp_path / "other")

@@ -222,3 +222,13 @@ def test_a_file_beside_it_that_is_wrong_is_named(beside: str, message: str, tmp_
     (tmp_path / "tokenizer_config.json").write_text(beside)
     with pytest.raises(TokenizerError, match=message):
         load_tokenizer(tmp_path / "tokenizer.json")
+
+
+def test_an_imported_file_keeps_its_line_ends(tmp_path: Path):
+    foreign = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1}, []))
+    foreign.decoder = tokenizers.decoders.ByteLevel()
+    content = foreign.to_str(pretty=True).replace("\n", "\r\n").encode()
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
+    load_tokenizer(path).save(path)
+    assert path.read_bytes() == content

@@ -12,6 +12,7 @@ Shapes: B batch, R rows of the graph (the first B are in use), T positions, K ke
 """
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, TypeVar
@@ -114,17 +115,24 @@ class GraphedStep:
             self.recorded, self.weights = [], weights
 
 
-_of_models: WeakKeyDictionary[Decoder, GraphedStep] = WeakKeyDictionary()
+class _OfThread(threading.local):
+    """The steps of the models that a thread uses: two threads cannot share a graph's memory."""
+
+    def __init__(self) -> None:
+        self.steps: WeakKeyDictionary[Decoder, GraphedStep] = WeakKeyDictionary()
+
+
+_of_thread = _OfThread()
 
 
 def graphed_step(model: Decoder, step: Callable[..., Any]) -> GraphedStep:
-    """Return the model's own step; its graphs are freed with the model, or when it takes another step.
+    """Return the model's own step in this thread; its graphs are freed with either, or when it takes another step.
 
     It does so if its weights have got another type or device: a step is compiled for one of each.
     """
-    own = _of_models.get(model)
+    own = _of_thread.steps.get(model)
     if own is None or own.step is not step:
-        own = _of_models[model] = GraphedStep(step)
+        own = _of_thread.steps[model] = GraphedStep(step)
     return own
 
 

@@ -21,10 +21,11 @@ import numpy as np
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_function, check_run
+from clearformer.decoding.arguments import check_function
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, shown
 from clearformer.lens.causal.metrics import metric_of
+from clearformer.lens.comparison.pairs import check_one_family
 from clearformer.lens.gradients import loss_changes_since, weight_gradients
 from clearformer.lens.inputs import Inputs, read
 from clearformer.lens.ledgers import Score
@@ -100,7 +101,8 @@ def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **give
         lens.beside(lens.logit_lens, run, cf.load("NAME", checkpoint=128), "To be or not", position=3)
 
     If the function would choose an argument by the model (the target, a score's key, an encoder-decoder's
-    translation), the first run's choice is used for both, so that both numbers are about the same thing.
+    translation), the first run's choice is used for both, so that both numbers are about the same thing. With a
+    translation, `with_edits` continues it.
 
     Args:
         function: A function of the lens, such as `lens.ledger`.
@@ -113,13 +115,7 @@ def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **give
         UserError: the runs have different families, or their results cannot be subtracted; see `difference`.
     """
     check_function("function", function)
-    check_run(run)
-    check_run(other)
-    families = [each.model.config.family for each in (run, other)]
-    if families[0] != families[1]:
-        raise UserError(
-            f"family: {families[0]} and {families[1]} cannot be subtracted; compare two runs of one family"
-        )
+    check_one_family(run, other)
     given |= _chosen(function, run, text, given)
     first = function(run, *text, **given)
     if isinstance(first, Score):
@@ -140,7 +136,9 @@ def _chosen(
         return chosen
     named = signature(function).bind_partial(run, *text, **given).arguments  # an output may be in `text`
     reads = {name: named[name] for name in ("output", "masked") if name in named}
-    if "output" in takes and named.get("output") is None and isinstance(run.model, EncoderDecoder):
+    continues = "drawn" in takes and "position" not in given  # what is written so far is then the same: nothing
+    is_open = "output" in takes and named.get("output") is None and not continues
+    if is_open and isinstance(run.model, EncoderDecoder):
         chosen["output"] = read(run, text[0], **reads).tokens[0].tolist()
     if "target" in takes and given.get("target") is None and given.get("metric") is None:
         inputs = read(run, text[0], **(reads | chosen))

@@ -21,7 +21,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.text.samples import Run
 from clearformer.hooks import ActivationCache
 from clearformer.lens.causal.metrics import inputs_of
-from clearformer.lens.comparison.pairs import check_one_tokenizer
+from clearformer.lens.comparison.pairs import check_alike
 from clearformer.lens.gradients.loss_change import part_of
 from clearformer.lens.inputs import Inputs, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
@@ -152,16 +152,17 @@ def differences(run: Run, other: Run, text: Text | Inputs, output: Text | None =
         output: What an encoder-decoder writes; by default the first run's translation.
 
     Raises:
-        UserError: the tokenizers differ, or the text cannot be read; see `lens.read`.
+        UserError: the families or tokenizers differ, or the text cannot be read; see `lens.read`.
     """
-    check_one_tokenizer(run, other)
+    check_alike(run, other)
     inputs = inputs_of(run, text, output)
     of_other = inputs_of(other, inputs)
     with quiet(inputs.model), quiet(of_other.model):
         (logits, cache), (other_logits, other_cache) = (
             each.model.run_with_cache(*each.arguments) for each in (inputs, of_other)
         )
-    losses = [] if inputs.class_names else token_losses(inputs, logits, other_logits)
+    classifies = any(each.model.config.n_classes is not None for each in (run, other))
+    losses = [] if classifies else token_losses(inputs, logits, other_logits)
     weights, apart = weight_distances(inputs.model, of_other.model)
     return Differences(
         _mean([each.loss for each in losses]),

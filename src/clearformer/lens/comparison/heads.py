@@ -29,7 +29,7 @@ from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, needs_extra, shown
 from clearformer.hooks import hook_points
 from clearformer.lens.causal.metrics import inputs_of
-from clearformer.lens.comparison.pairs import check_one_tokenizer, texts_of
+from clearformer.lens.comparison.pairs import check_alike, texts_of
 from clearformer.lens.inputs import Inputs, quiet, read
 from clearformer.lens.showing import Shown, Table, heat_map
 from clearformer.model import Encoder, Transformer
@@ -113,12 +113,13 @@ def match_heads(run: Run, other: Run, texts: Text | Sequence[Text], *, by: By = 
         by: Whether to compare patterns or outputs.
 
     Raises:
-        UserError: the tokenizers differ, there is no text or no such comparison, or a kind of attention has no pattern.
+        UserError: the families or tokenizers differ, there is no text or no such comparison, or a kind of attention has
+            no pattern.
         MissingPackageError: scipy is not installed.
     """
     if not isinstance(by, str) or by not in POINTS:
         raise UserError(f"by: pattern or output; got {shown(by)}")
-    check_one_tokenizer(run, other)
+    check_alike(run, other)
     names, others = (head_names(each.model, by) for each in (run, other))
     sums, window = Sums(len(names), len(others)), wider_window(run.model, other.model)
     kinds, other_kinds = ([kind_of(name) for name, _ in each] for each in (names, others))

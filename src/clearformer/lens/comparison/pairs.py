@@ -10,10 +10,18 @@ from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count, shown
 
 
-def check_one_tokenizer(run: Run, other: Run) -> None:
-    """Raise UserError if two runs have different tokenizers."""
+def check_one_family(run: Run, other: Run) -> None:
+    """Raise UserError if two runs have different families."""
     check_run(run)
     check_run(other)
+    one, another = (each.model.config.family for each in (run, other))
+    if one != another:
+        raise UserError(f"family: {one} and {another} cannot be compared; give two runs of one family")
+
+
+def check_alike(run: Run, other: Run) -> None:
+    """Raise UserError if two runs have different families or tokenizers."""
+    check_one_family(run, other)
     one, another = run.tokenizer, other.tokenizer
     if one is not another and one.fingerprint() != another.fingerprint():
         sizes = f"{one.kind} of {count(one.vocab_size, 'token')}, {another.kind} of {another.vocab_size:,}"

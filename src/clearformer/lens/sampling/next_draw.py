@@ -236,8 +236,8 @@ def _draw_of(
             number, token = drawn_by(last, seed, len(begun.drawn))
             interval = _interval(last, int(token))
     own, whole = probabilities_of(logits), probabilities_of(before)
-    greedy = int(places[last.argmax(-1)])
-    drawn = None if token is None else int(places[token])
+    greedy = int(places[int(last.argmax(-1))])
+    drawn = None if token is None else int(places[int(token)])
     told = _told(len(order), most, [greedy, *([] if drawn is None else [drawn])])
     ids = order[told]
     return NextDraw(

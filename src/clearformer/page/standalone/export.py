@@ -192,10 +192,15 @@ def at_its_place(run: Run, selection: Selection) -> Selection:
     Raises:
         UserError: the model cannot read the text.
     """
-    n = len(find_view("tokens", run).call(run, selection).tokens)  # type: ignore[attr-defined]
+    n = n_positions(find_view("tokens", run).call(run, selection), selection.part)
     return selection.replace(
         position=selection.position + n if selection.position < 0 else selection.position
     )
+
+
+def n_positions(found: Any, part: str) -> int:
+    """Return how many positions a part has, by a result with both texts: the encoder those of the source."""
+    return len(found.source if part == "encoder" else found.tokens)
 
 
 def answers_of(
@@ -239,7 +244,7 @@ def cells_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selecti
 
 
 def heads_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:
-    """Yield every head, whichever is selected."""
+    """Yield every head, whichever is selected; a position beyond the text that a head reads is moved to its end."""
     overview: AttentionOverview | None = found.get("attention")
     if overview is None:
         return
@@ -247,8 +252,9 @@ def heads_of(found: Mapping[str, Any], selection: Selection) -> Iterator[Selecti
         part = (
             "cross_attn" if ".cross_attn." in name else "encoder" if name.startswith("encoder_") else "attn"
         )
+        position = min(selection.position, n_positions(overview, part) - 1)
         for head in overview.heads:
-            yield selection.replace(layer=layer_of(name), part=part, head=head)
+            yield selection.replace(layer=layer_of(name), part=part, head=head, position=position)
 
 
 def as_selected(_: Mapping[str, Any], selection: Selection) -> Iterator[Selection]:

@@ -5,7 +5,6 @@ No code in such a file is run: the `tokenizers` library reads it as data.
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,7 +24,7 @@ from clearformer.text.documents import (
     parts_of,
 )
 from clearformer.text.kinds.byte import BYTE_BY_SPELLING, spelled_bytes
-from clearformer.text.tokenizer import ROLES, Tokenizer, require_unicode
+from clearformer.text.tokenizer import BYTE_PIECE, ROLES, Tokenizer, require_unicode
 
 CONFIG_KEYS = {  # of tokenizer_config.json; the first one found wins
     "pad": ("pad_token",),
@@ -42,7 +41,6 @@ USUAL_NAMES = {  # used if no file names the special tokens' roles
     "mask": ("<mask>", "[MASK]"),
 }
 
-_BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _NO_TEXT = "\U0010ffff"  # a noncharacter, put around names that must not match in a text
 
 # Normalisers and pre-tokenizers that lose nothing of a text.
@@ -343,5 +341,5 @@ def _byte_level(spelling: str) -> bytes | None:
 
 
 def _byte_piece(spelling: str) -> bytes | None:
-    found = _BYTE_PIECE.fullmatch(spelling)
+    found = BYTE_PIECE.fullmatch(spelling)
     return bytes([int(found[1], 16)]) if found else None

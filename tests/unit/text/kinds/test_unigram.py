@@ -48,7 +48,14 @@ def test_a_text_that_spells_a_byte_is_not_that_byte():
 def test_a_line_end_is_no_part_of_a_word():
     tokenizer = UnigramTokenizerSpec(vocab_size=331).train(["ab\nab\nab\ncd\n" * 5])
     assert not [spelling for spelling in tokenizer.spellings if "\n" in spelling and spelling != "\n"]
-    assert tokenizer.id_of("\n") is not None
+
+
+def test_a_token_is_found_by_its_text_as_a_text_is_encoded():
+    tokenizer = UnigramTokenizerSpec(vocab_size=331).train(["ab\nab\nab\ncd\n" * 5])
+    for text in ("\n", "a", "<", " "):
+        ids = tokenizer.encode(f"a{text}").tolist()
+        assert tokenizer.id_of(text) == ids[-1], text
+    assert tokenizer.id_of("~") == ord("~")  # which has no token but its byte's
 
 
 @pytest.mark.parametrize(

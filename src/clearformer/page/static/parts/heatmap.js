@@ -88,7 +88,8 @@ export function HeatMap(props) {
     event.preventDefault();
     onChoose?.(to[0], to[1]);
   };
-  const shown = hovered ?? /** @type {[number, number]} */ ([row, column]);
+  const isThere = hovered && hovered[0] < nRows && hovered[1] < nColumns; // the matrix may have become smaller
+  const shown = isThere ? hovered : /** @type {[number, number]} */ ([row, column]);
   const place = { top: `${(100 * row) / nRows}%`, left: `${(100 * column) / nColumns}%`, height: `${100 / nRows}%`, width: `${100 / nColumns}%` };
   return html`
     <div class="heatmap">

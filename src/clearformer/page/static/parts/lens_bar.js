@@ -20,8 +20,8 @@ export function LensBar({ runs, steps, source, selection, onSelect }) {
   const run = runs.find((each) => each.name === selection.run) ?? runs[0];
   const pair = run.family === "encoder-decoder";
   return html`<form class="lens-bar" aria-label="selection" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
-    <${TextField} label=${pair ? "Source" : "Text"} lines=${2} name="text" value=${selection.text} onChange=${(/** @type {string} */ text) => onSelect({ text, position: -1, masked: [] })} />
-    ${pair && html`<${TextField} label="Output (empty: the model's own translation)" lines=${2} name="output" value=${selection.output ?? ""} onChange=${(/** @type {string} */ output) => onSelect({ output: output || null, position: -1 })} />`}
+    <${TextField} label=${pair ? "Source" : "Text"} lines=${2} name="text" value=${selection.text} onChange=${(/** @type {string} */ text) => onSelect({ text, position: -1, masked: [], drawn: [] })} />
+    ${pair && html`<${TextField} label="Output (empty: the model's own translation)" lines=${2} name="output" value=${selection.output ?? ""} onChange=${(/** @type {string} */ output) => onSelect({ output: output || null, position: -1, drawn: [] })} />`}
     <div class="fields">
       ${runs.length > 1 && html`<label>Run<select value=${selection.run} onChange=${(/** @type {any} */ event) => onSelect(turnedTo(selection, event.target.value))}>${runs.map((each) => html`<option key=${each.name}>${each.name}</option>`)}</select></label>`}
       ${(runs.length > 1 || steps.length > 1) && html`<${Beside} runs=${runs} source=${source} selection=${selection} onSelect=${onSelect} />`}
@@ -36,12 +36,13 @@ export function LensBar({ runs, steps, source, selection, onSelect }) {
   </form>`;
 }
 
-/** The fields that select another run; if it was the second run, the two swap places. @param {any} selection @param {string} run */
-function turnedTo(selection, run) {
-  if (!selection.versus) return { run };
-  return selection.versus === run
-    ? { run, checkpoint: selection.versus_checkpoint || "latest", versus: selection.run, versus_checkpoint: selection.checkpoint === "latest" ? "" : selection.checkpoint }
-    : { run, versus: selection.versus === selection.run ? run : selection.versus, versus_checkpoint: "" };
+/** The fields that select another run; if it was the second run, the two swap places. @param {any} selection @param {string} name */
+function turnedTo(selection, name) {
+  const run = { run: name, masked: [], drawn: [] }; // places and ids of the other run's tokens
+  if (!selection.versus) return run;
+  return selection.versus === name
+    ? { ...run, checkpoint: selection.versus_checkpoint || "latest", versus: selection.run, versus_checkpoint: selection.checkpoint === "latest" ? "" : selection.checkpoint }
+    : { ...run, versus: selection.versus === selection.run ? name : selection.versus, versus_checkpoint: "" };
 }
 
 /** The choice of the second run, whose difference views show: another run, or another step of this one. @param {{runs: any[], source: import("../sources/source.js").Source, selection: any, onSelect: (fields: any) => void}} props */

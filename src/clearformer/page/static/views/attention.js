@@ -21,6 +21,9 @@ function Attention({ model, found, both, selection }) {
   const head = Math.min(selection.head, found.heads.length - 1);
   const small = useMemo(() => Object.fromEntries(names.map((each) => [each, found.heads.map((/** @type {number} */ _, /** @type {number} */ i) => matrixOf(found.patterns[each], i))])), [found]);
   const limits = useMemo(() => (both ? around(Object.values(found.patterns)) : undefined), [found]);
+  const of = chosen(name);
+  const n = (of.part === "encoder" ? found.source : found.tokens).length; // the position may be one of the other text
+  const position = Math.min(selection.position, n - 1);
   return html`<div class="attention">
     <div class="wall" role="group" aria-label="all heads">
       ${names.map((each) => html`<div class="wall-row" key=${each}><span>${short(each)}</span>
@@ -28,7 +31,7 @@ function Attention({ model, found, both, selection }) {
           onClick=${() => select(model, { ...chosen(each), head: h })}><${Thumbnail} values=${small[each][i]} size=${56} limits=${limits} signed=${Boolean(both)} /></button>`)}
       </div>`)}
     </div>
-    <${OneHead} model=${model} selection=${{ ...selection, ...chosen(name), head }} overview=${{ found, name, values: small[name][head] }} />
+    <${OneHead} model=${model} selection=${{ ...selection, ...of, head, position }} overview=${{ found, name, values: small[name][head] }} />
   </div>`;
 }
 
