@@ -29,7 +29,7 @@ from clearformer.errors import ConfigError, SettingError, did_you_mean, shortene
 NONE = "none"  # TOML has no null: an absent value is written as this word where the field allows it
 PARTS = "clearformer.parts"  # the entry points where an installed package names the modules of its kinds
 OWN_KIND = "; load your own kinds with --import FILE.py, or by importing them in Python"
-LARGEST_FILE = 2**20  # bytes of settings; a run's are a few thousand
+LARGEST_FILE = 2**20  # bytes of settings; a run's are a few thousand, and its labels
 LARGEST_WHOLE = 2**63 - 1  # the largest integer of torch and NumPy
 
 PROBLEMS = {
@@ -406,17 +406,17 @@ def _parse_value(key: str, value: str) -> Any:
     return document["value"][0] if len(document) == len(document["value"]) == 1 else value
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file's settings.
+def read_toml(path: Path, largest: int = LARGEST_FILE) -> dict[str, Any]:
+    """Read a TOML file's settings, of at most `largest` bytes.
 
     Raises:
         ConfigError: the file is absent, too large, not UTF-8, or not TOML; the message gives the line.
     """
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
-        if len(content) > LARGEST_FILE:
-            raise ConfigError(f"{path}: not a settings file: it is larger than 1 MiB")
+            content = file.read(largest + 1)
+        if len(content) > largest:
+            raise ConfigError(f"{path}: not a settings file: it is larger than {largest >> 20} MiB")
         return tomllib.loads(content.decode("utf-8-sig"))  # Windows editors begin a file with a mark
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None

@@ -282,7 +282,9 @@ def test_a_text_is_cut_into_tokens(tmp_path: Path) -> None:
     cut.tokenizer.save(tmp_path / "tokenizer.json")
     again = cf.tokenize("low lower", tmp_path / "tokenizer.json")
     for given in (tmp_path / "tokenizer.json", cut.tokenizer):
-        with pytest.raises(ConfigError, match=r"^vocab_size: only a tokenizer kind takes settings; remove it$"):
+        with pytest.raises(
+            ConfigError, match=r"^vocab_size: only a tokenizer kind takes settings; remove it$"
+        ):
             cf.tokenize("low lower", given, vocab_size=300)
     assert again.ids.tolist() == cut.ids.tolist()
     assert cf.tokenize(cut.ids, cut.tokenizer).text == "low lower"

@@ -156,6 +156,19 @@ def test_other_data_are_not_taken_for_moved_ones(works: Says, refused: Says) -> 
     assert line.startswith("these are not the data that runs/a was trained on: ")
 
 
+def test_the_same_characters_in_other_documents_are_other_data(works: Says, refused: Says) -> None:
+    """Their ends are tokens of their own."""
+    text = Path("text.txt").read_text()
+    Path("texts").mkdir()
+    for name, part in (("a", text[:1000]), ("b", text[1000:])):
+        Path("texts", f"{name}.txt").write_text(part)
+    settings = (*TEXT, "tokenizer=char", "tokenizer.bos=true", "tokenizer.eos=true")
+    works(*settings, "data.path=texts", "--run", "a", "train.max_steps=1")
+    line = refused("data.path=text.txt", "--run", "a", "--resume", "train.max_steps=2")
+    assert "the text is cut into other documents (files or lines) than when this run started" in line
+    works("data.path=texts", "--run", "a", "--resume", "train.max_steps=2")
+
+
 def test_data_with_characters_that_they_had_not_are_said_to_be_others(works: Says, refused: Says) -> None:
     works(*TEXT, "--run", "a", "train.max_steps=1")
     text = Path("text.txt")

@@ -106,6 +106,12 @@ def test_an_empty_piece_is_no_token(specials: tuple[str, ...]) -> None:
 # --- data -------------------------------------------------------------------------------------------------
 
 
+def test_pairs_that_are_none_are_told_so() -> None:
+    register("data")(type("Nothing", (Doubled,), {"pairs": lambda self: iter(())}))
+    with pytest.raises(DataError, match=r"^data\.kind=doubled: pairs\(\) yields no pairs$"):
+        cf.train(data="doubled", quiet=True)
+
+
 @pytest.mark.parametrize("kind", [Counts, Doubled, Parity])
 def test_a_kind_of_data_is_trained_on_and_resumed_as_the_package_s_are(kind: Any) -> None:
     register("data")(kind)

@@ -88,7 +88,7 @@ def measure(wanted: RunConfig, tokenizer: TokenizerConfig) -> Budget:
     requested = None if wanted.tokenizer == tokenizer else wanted.tokenizer
     return Budget(
         n_bytes=size.n_bytes,
-        seconds=min(wanted.train.max_wall_seconds or SECONDS, wanted.train.max_seconds or math.inf),
+        seconds=min(filter(None, (wanted.train.max_wall_seconds, wanted.train.max_seconds)), default=SECONDS),
         rate=usual_rate(dtype, device),
         memory=memory_of(device) / 2,
         compile=None if wanted.train.compile == "auto" else wanted.train.compile,

@@ -33,7 +33,9 @@ from clearformer.training.objectives import ClassificationObjective
 from clearformer.training.optim.optimizers import Muon
 from clearformer.training.optim.schedules import WarmupStableDecay
 
-TYPICAL = Budget(n_bytes=1_000_000, n_texts=10_000, seconds=SECONDS, rate=5e11, memory=4e9)
+# So many texts that none is read often: settings are laid over its run, and its WordPiece dropout would refuse others
+# than WordPiece.
+TYPICAL = Budget(n_bytes=10_000_000, n_texts=100_000, seconds=SECONDS, rate=5e11, memory=4e9)
 UTILISATION = 0.2  # of large products' rate, by uncompiled steps of short texts
 
 BASELINE_SECONDS = 6.0  # for TF-IDF and logistic regression, which are fitted before the steps

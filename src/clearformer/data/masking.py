@@ -12,6 +12,7 @@ import numpy as np
 from clearformer.data.labelled.batches import padded, padded_length
 from clearformer.data.shards import Split
 from clearformer.data.text.batches import IGNORED, Batches, generator_at
+from clearformer.errors import DataError
 from clearformer.text import Tokenizer
 
 STREAM = 6
@@ -165,6 +166,12 @@ class TextWindows:
         self.batch_size = batch_size
         self.max_length = max_length
         self._tokenizer = tokenizer
+        if len(split) < max_length - 1:
+            fix = f"set model.max_seq_len={len(split) + 1} or less, or " if len(split) > 1 else ""
+            raise DataError(
+                f"the {split.name} split has {len(split)} tokens, but model.max_seq_len={max_length} needs "
+                f"{max_length - 1} (between a row's first and last token, and one more): {fix}give a longer text"
+            )
         self._batches = Batches(split, order, batch_size, max_length - 2, seed)
 
     def epochs(self, steps: int) -> float:

@@ -74,7 +74,7 @@ def evaluate_pairs(
     device = model.embed.weight.device
     sums = TokenLossMeter()
     with evaluating(model) as threads, torch.inference_mode(), autocast(device, dtype):
-        for batch in batches_in_order(split, tokenizer, batch_tokens):
+        for batch in batches_in_order(split, tokenizer, batch_tokens, max_tokens=model.config.max_seq_len):
             threads.adapt()
             source, padding, tokens, targets = (
                 torch.from_numpy(array).to(device)

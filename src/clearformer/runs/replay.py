@@ -151,7 +151,7 @@ def trained_task(folder: RunFolder, tokenizer: Tokenizer) -> Task:
             "trained here"
         ) from None
     task = make_task(folder.read_config(), tokenizer, lambda *_: None)
-    folder.check_same_data(task.data_sha256)
+    folder.check_same_data(task.data_sha256, n_tokens=task.n_train_tokens)
     return task
 
 

@@ -156,7 +156,7 @@ def resumed_task(config: RunConfig, folder: RunFolder, reporter: Reporter) -> Ta
         task = make_task(config, tokenizer, reporter.preparing)
     except TokenizerError as error:
         raise DataError(f"these are not the data that {folder.path} was trained on: {error}") from None
-    folder.check_same_data(task.data_sha256, config.data)
+    folder.check_same_data(task.data_sha256, config.data, task.n_train_tokens)
     return task
 
 
@@ -220,7 +220,8 @@ class Training:
         self.set_first_weights()
         self.report_warmup()
         if self.processes.is_main:
-            self.folder.create(self.config, self.task.tokenizer, self.task.data_sha256, preset)
+            task = self.task
+            self.folder.create(self.config, task.tokenizer, task.data_sha256, preset, task.n_train_tokens)
 
     def resume(self) -> None:
         """Restore the newest whole checkpoint, or start from the first weights if there is none.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clearformer.auto import Budget
-from clearformer.auto.budget import seconds_of_steps, size_of
+from clearformer.auto import Budget, auto, measure
+from clearformer.auto.budget import SECONDS, seconds_of_steps, size_of
 from clearformer.auto.labelled import (
     BASELINE_SECONDS,
     BATCH,
@@ -150,6 +150,27 @@ def test_the_data_decide_what_is_trained(tmp_path: Path, caplog: pytest.LogCaptu
     assert run.train.lr == 0.02
     assert run.train.max_steps is not None
     assert "auto: tokens: wordpiece with a vocabulary of 500, 1" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["char", "bpe", "unigram"])
+def test_tokens_of_another_kind_leave_no_matches_out(tmp_path: Path, kind: str) -> None:
+    settings = ["auto", "data.kind=labelled", f"data.path={write_texts(tmp_path)}", "data.val_fraction=0.5"]
+    run = resolve_run([*settings, f"tokenizer={kind}", "train.max_wall_seconds=20"], None)
+    assert run.tokenizer.kind == kind
+    assert isinstance(run.train.objective, ClassificationObjective)
+    assert run.train.objective.wordpiece_dropout == 0
+
+
+@pytest.mark.parametrize(
+    ("wall", "training", "seconds"),
+    [(None, 3600.0, 3600), (20.0, 3600.0, 20), (20.0, 5.0, 5), (None, None, SECONDS)],
+)
+def test_the_time_is_that_of_the_limits_that_are_given(
+    tmp_path: Path, wall: float | None, training: float | None, seconds: float
+) -> None:
+    wanted = auto("labelled").replace(data=LabelledData(path=write_texts(tmp_path), val_fraction=0.5))
+    train = wanted.train.replace(max_wall_seconds=wall, max_seconds=training, max_steps=9)
+    assert measure(wanted.replace(train=train), wanted.tokenizer).seconds == seconds
 
 
 def test_texts_that_are_not_there() -> None:

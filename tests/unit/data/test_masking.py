@@ -12,6 +12,7 @@ from clearformer.data.masking import (
     windows_in_order,
 )
 from clearformer.data.shards import Split
+from clearformer.errors import DataError
 from clearformer.text import BPETokenizerSpec, ByteTokenizerSpec, CharTokenizerSpec, Tokenizer, specials_of
 
 MASK, V = 50, 40  # plain tokens are 0 to 39
@@ -171,6 +172,14 @@ def test_windows_of_a_running_text_stand_between_the_marks() -> None:
     assert (tokens[:, -1] == tokenizer.eos_id).all()
     assert (np.diff(tokens[:, 1:-1], axis=1) == 1).all()
     assert Masking(tokenizer, 0)(tokens, padding, 2).tokens.shape == (3, 13)
+
+
+def test_a_text_too_short_to_train_on_says_what_would_fit() -> None:
+    assert windows_over(12)[0].batch(0).tokens.shape == (3, 13)
+    with pytest.raises(
+        DataError, match=r"^the train split has 11 tokens, but model.max_seq_len=13 needs 12 .*=12 or"
+    ):
+        windows_over(11)
 
 
 def test_a_whole_text_in_order_is_each_token_once() -> None:

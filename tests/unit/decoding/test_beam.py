@@ -300,7 +300,7 @@ def test_what_has_no_answer_is_refused(decoder: Decoder) -> None:
         beam_search(decoder, [[1], []], 5, BeamSearch())
     with pytest.raises(UserError, match=r"max_new_tokens: from 1 to .*; got 0"):
         beam_search(decoder, [[1], [2]], [5, 0], BeamSearch())
-    with pytest.raises(UserError, match="max_new_tokens: .*got 2.5"):
+    with pytest.raises(UserError, match=r"max_new_tokens: .*got 2\.5"):
         beam_search(decoder, [[1], [2]], [1, 2.5], BeamSearch())  # type: ignore[list-item]
     with pytest.raises(UserError, match="max_new_tokens: one number, or one for each of 1 prompt; got 2"):
         beam_search(decoder, [[1]], (1, 2), BeamSearch())

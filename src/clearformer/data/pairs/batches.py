@@ -54,14 +54,15 @@ class PairBatch:
 
 
 class PairRows:
-    """Maker of batches from the pairs of a split, with widths rounded up to a multiple."""
+    """Maker of batches from the pairs of a split, with widths rounded up to a multiple, but not beyond `max_tokens`."""
 
-    def __init__(self, split: PairSplit, tokenizer: Tokenizer, multiple: int):
+    def __init__(self, split: PairSplit, tokenizer: Tokenizer, multiple: int, max_tokens: int | None = None):
         self._split = split
         self._pad_id, self._bos_id, self._eos_id = special_ids(tokenizer)
         self._before = np.array(tokenizer.before_source, np.int64)
         lengths = np.stack((split.source_lengths + len(self._before), split.target_lengths), axis=1) + 1
-        self.widths = -(-lengths // multiple) * multiple
+        rounded = -(-lengths // multiple) * multiple
+        self.widths = rounded if max_tokens is None else np.maximum(lengths, np.minimum(rounded, max_tokens))
         """The width of each pair's source and target, [N 2]: tokens with the special ones, rounded up."""
 
     def batch(self, indices: np.ndarray, rows: slice = ALL_ROWS) -> PairBatch:
@@ -148,6 +149,7 @@ class PairBatches:
         multiple: widths are rounded up to a multiple of this. A larger one makes fewer shapes and more padding, and
             lets more pairs change places.
         read: Returns the split in the tokens of an epoch, if these change.
+        max_tokens: The most tokens that the model reads: no row is padded to more.
     """
 
     def __init__(
@@ -158,9 +160,11 @@ class PairBatches:
         seed: int,
         multiple: int = 4,
         read: Callable[[int], PairSplit] | None = None,
+        max_tokens: int | None = None,
     ):
         self.split = split
         self._seed, self._tokenizer, self._multiple, self._read = seed, tokenizer, multiple, read
+        self._max_tokens = max_tokens
         self._first = self._cut(split if read is None else read(0), batch_tokens)
         self._epoch = lru_cache(maxsize=2)(self._draw_epoch)
 
@@ -215,7 +219,7 @@ class PairBatches:
 
     def _cut(self, split: PairSplit, batch_tokens: int = 0, n_batches: int = 0) -> _Cut:
         """Cut the pairs of a split by the tokens of a batch, or into a number of batches."""
-        rows = PairRows(split, self._tokenizer, self._multiple)
+        rows = PairRows(split, self._tokenizer, self._multiple, self._max_tokens)
         order = _by_width(rows.widths)
         widths = rows.widths[order]
         starts = _starts_of(widths, n_batches) if n_batches else _even_starts(widths, batch_tokens)
@@ -223,10 +227,14 @@ class PairBatches:
 
 
 def batches_in_order(
-    split: PairSplit, tokenizer: Tokenizer, batch_tokens: int, multiple: int = 4
+    split: PairSplit,
+    tokenizer: Tokenizer,
+    batch_tokens: int,
+    multiple: int = 4,
+    max_tokens: int | None = None,
 ) -> Iterator[PairBatch]:
     """Yield batches of each pair of a split once, the shortest first; `indices` identify the pairs."""
-    rows = PairRows(split, tokenizer, multiple)
+    rows = PairRows(split, tokenizer, multiple, max_tokens)
     order = _by_width(rows.widths)
     for start, stop in pairwise(_even_starts(rows.widths[order], batch_tokens).tolist()):
         yield rows.batch(order[start:stop])

@@ -26,7 +26,7 @@ class GeneratedPairs(PairSource):
         """The pairs, numbered from 1.
 
         Raises:
-            DataError: one of them is not two non-blank lines of whole characters.
+            DataError: there are none, or one of them is not two non-blank lines of whole characters.
         """
         pairs = []
         for number, made in enumerate(self.config.made(), start=1):
@@ -43,6 +43,8 @@ class GeneratedPairs(PairSource):
             for side in made:
                 check_characters(f"data.kind={self.config.kind}: number {number}", side)
             pairs.append(Pair(*made, number))
+        if not pairs:
+            raise DataError(f"data.kind={self.config.kind}: pairs() yields no pairs")
         return pairs
 
     def identity(self) -> dict[str, Any]:

@@ -34,6 +34,8 @@ from clearformer.files import data_folder, whole_path, write_file
 # The suffixes of files that are read in a folder; a file that the user names is read whatever its suffix.
 FOLDER_SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", *JSONL_SUFFIXES)
 
+OF_A_RUN = {"config.toml", "env.json"}  # files of a run's folder, in which nothing is text
+
 SHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 SHAKESPEARE_BYTES = 1_115_394
@@ -53,7 +55,7 @@ TOPIC_GAP = "\n\n"
 
 @dataclass(frozen=True)
 class FileSource(Source):
-    """One file, or the files of a folder in the order of their names."""
+    """One file, or the files of a folder in the order of their names; the folders of runs in it are left out."""
 
     root: Path
     field: str
@@ -82,6 +84,9 @@ class FileSource(Source):
     def _visible_files(self) -> list[Path]:
         names: list[Path] = []
         for folder, subfolders, files in os.walk(self.root, onerror=_raise):
+            if Path(folder) != self.root and set(files) >= OF_A_RUN:
+                subfolders.clear()
+                continue
             subfolders[:] = [name for name in subfolders if not name.startswith(".")]
             visible = (Path(folder, name) for name in files if not name.startswith("."))
             names += [path.relative_to(self.root) for path in visible if path.is_file()]

@@ -27,6 +27,8 @@ from clearformer.training.config import RunConfig
 from clearformer.training.setup import PATHS
 from clearformer.training.store.lock import is_of_the_lock
 
+LARGEST_CONFIG = 2**28  # bytes of config.toml, which holds every label of a classifier
+
 
 class RunFolder:
     """The paths of a run's files, and methods to read and write them."""
@@ -43,7 +45,12 @@ class RunFolder:
         self.snapshots = path / "snapshots"
 
     def create(
-        self, config: RunConfig, tokenizer: Tokenizer, text_sha256: str, preset: str | None = None
+        self,
+        config: RunConfig,
+        tokenizer: Tokenizer,
+        text_sha256: str,
+        preset: str | None = None,
+        n_tokens: int | None = None,
     ) -> None:
         """Create a run's folder; config.toml is written last, so a folder that has it is complete.
 
@@ -52,6 +59,7 @@ class RunFolder:
             tokenizer: Its tokenizer.
             text_sha256: The SHA-256 of its training data.
             preset: The name of the preset that it begins with, if any.
+            n_tokens: The tokens of a text's training split.
 
         Raises:
             RunError: the folder holds a run.
@@ -66,7 +74,7 @@ class RunFolder:
                 "preset": preset,
                 "text_sha256": text_sha256,
                 "tokenizer_sha256": sha256_of(self.tokenizer_file),
-            }
+            } | ({} if n_tokens is None else {"n_tokens": n_tokens})
             write_file(self.env_file, (json.dumps(environment() | began_with, indent=1) + "\n").encode())
             self.write_config(config)
         except BaseException:
@@ -125,7 +133,7 @@ class RunFolder:
         """
         if not self.config_file.is_file():
             raise RunError(f"{self.path} is not a run folder: it has no config.toml")
-        settings = read_toml(self.config_file)
+        settings = read_toml(self.config_file, LARGEST_CONFIG)
         absent = [name for name in RunConfig.model_fields if name not in settings]
         if absent:
             raise ConfigError(
@@ -218,8 +226,15 @@ class RunFolder:
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def check_same_data(self, text_sha256: str, data: Spec | None = None) -> None:
-        """Check that data are those that the run began on; the arguments are those of `difference_of_text`.
+    def check_same_data(
+        self, text_sha256: str, data: Spec | None = None, n_tokens: int | None = None
+    ) -> None:
+        """Check that data are those that the run began on.
+
+        Args:
+            text_sha256: See `difference_of_text`.
+            data: See `difference_of_text`.
+            n_tokens: The tokens of a text's training split, which the same characters in other documents change.
 
         Raises:
             DataError: they differ.
@@ -227,6 +242,13 @@ class RunFolder:
         """
         if difference := self.difference_of_text(text_sha256, data):
             raise DataError(f"{difference}; restore the data or start a new run")
+        original = self._recorded("n_tokens")
+        if None not in (n_tokens, original) and n_tokens != original:
+            raise DataError(
+                f"{self.config_file}: the text is cut into other documents (files or lines) than when this run "
+                f"started: its training split had {original:,} tokens and now has {n_tokens:,}; restore the data or "
+                "start a new run"
+            )
 
     def read_tokenizer(self, n_known: int | None = None) -> Tokenizer:
         """Read the run's tokenizer; its model knows `n_known` tokens.

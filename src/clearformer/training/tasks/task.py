@@ -149,6 +149,11 @@ class Task(ABC):
         """The SHA-256 of the training data; a run can only be resumed on the same data."""
         return self.dataset.manifest["source"]["sha256"]
 
+    @property
+    def n_train_tokens(self) -> int | None:
+        """The tokens of a text's training split, which depend on where its documents end; None for other data."""
+        return self.dataset.manifest.get("splits", {}).get("train", {}).get("n_tokens")
+
     @abstractmethod
     def batch(self, step: int, part: int, n_parts: int) -> tuple[Tensor, ...]:
         """Return one of the `n_parts` parts of a step's batch, as tensors on the CPU."""

@@ -60,11 +60,13 @@ class TranslationTask(Task):
         super().__init__(config, dataset)
         objective = config.train.objective
         assert isinstance(objective, TranslationObjective)
-        train, read = dataset.splits["train"], None
+        train, read, max_tokens = dataset.splits["train"], None, config.model.max_seq_len
         if objective.bpe_dropout:
-            room = config.model.max_seq_len - 1 - len(self.tokenizer.before_source)
+            room = max_tokens - 1 - len(self.tokenizer.before_source)
             read = ReadAnew(train, self.tokenizer, objective.bpe_dropout, config.seed, room)
-        self.batches = PairBatches(train, self.tokenizer, objective.batch_tokens, config.seed, read=read)
+        self.batches = PairBatches(
+            train, self.tokenizer, objective.batch_tokens, config.seed, read=read, max_tokens=max_tokens
+        )
 
     @classmethod
     def prepare(cls, config: RunConfig, tokenizer: Tokenizer | None, progress: Progress) -> PairDataset:

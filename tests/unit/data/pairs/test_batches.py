@@ -60,6 +60,15 @@ def test_widths_are_rounded_up() -> None:
     assert (batch.source_padding.sum(), batch.padding.sum()) == (5, 9)
 
 
+def test_no_width_is_rounded_up_beyond_what_the_model_reads() -> None:
+    split = split_of([(2, 3), (1, 4)])
+    [batch] = epoch(PairBatches(split, TOKENIZER, 100, seed=1, multiple=4, max_tokens=6))
+    [in_order] = batches_in_order(split, TOKENIZER, 100, multiple=4, max_tokens=6)
+    for each in (batch, in_order):
+        assert (each.source.shape, each.tokens.shape) == ((2, 4), (2, 6))
+        assert (each.source_padding.sum(), each.padding.sum()) == (5, 9)
+
+
 lengths = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
 multiples, budgets = st.integers(1, 8), st.integers(1, 300)
 seeds, steps = st.integers(0, 2**64 - 1), st.integers(0, 10**6)

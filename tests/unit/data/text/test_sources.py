@@ -277,6 +277,20 @@ def test_a_hidden_folder_is_not_looked_into(tmp_path: Path, monkeypatch: pytest.
     assert looked_into == [str(tmp_path)]
 
 
+def test_the_folder_of_a_run_beside_the_texts_is_no_text(tmp_path: Path) -> None:
+    """As when a text's own folder is where one works."""
+    (tmp_path / "a.txt").write_text("read")
+    run = tmp_path / "runs" / "quick"
+    (run / "checkpoints").mkdir(parents=True)
+    for name in ("config.toml", "env.json"):
+        (tmp_path / name).touch()  # the folder itself was asked for
+        (run / name).touch()
+    for text in (run / "metrics.jsonl", run / "checkpoints" / "about.txt"):
+        text.write_text('{"step": 1}\n')
+    assert text_of(source_at(tmp_path)) == "read"
+    assert source_at(run).files == [run / "checkpoints" / "about.txt", run / "metrics.jsonl"]
+
+
 def test_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> None:
     assert "cannot be read: File name too long" in refusal(TextData(path=str(tmp_path / ("a" * 300))))
 

@@ -224,7 +224,9 @@ def test_a_model_keeps_its_own_graphs_and_only_some() -> None:
     assert graphed_step(model, read_tokens).step is read_tokens
 
     with ThreadPoolExecutor(1) as thread:  # of another thread, which may write at the same time
-        assert thread.submit(graphed_step, model, read_tokens).result() is not graphed_step(model, read_tokens)
+        assert thread.submit(graphed_step, model, read_tokens).result() is not graphed_step(
+            model, read_tokens
+        )
 
     step = GraphedStep(read_tokens, Recorder())
     with pytest.MonkeyPatch.context() as patch:

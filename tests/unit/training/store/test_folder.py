@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from clearformer.config import LARGEST_FILE
+from clearformer.data import LabelledData
 from clearformer.errors import ConfigError, DataError, DiskError, RunError
+from clearformer.presets import preset
 from clearformer.text import CharTokenizerSpec, Tokenizer
 from clearformer.training.config import RunConfig
 from clearformer.training.store.folder import Metrics, RunFolder, read_metrics
@@ -32,6 +35,15 @@ def test_a_folder_reads_back_what_it_was_begun_with(
 ) -> None:
     assert folder.read_config() == configure()
     assert folder.read_tokenizer().to_json() == tokenizer.to_json()
+
+
+def test_a_classifier_of_very_many_labels_is_read_back(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    labels = tuple(f"category number {n:06}" for n in range(45_000))
+    config = preset("classify").replace(data=LabelledData(path="texts.tsv", labels=labels))
+    folder = RunFolder(tmp_path / "runs" / "a")
+    folder.create(config, tokenizer, SHA256)
+    assert folder.config_file.stat().st_size > LARGEST_FILE
+    assert folder.read_config() == config
 
 
 @pytest.mark.parametrize("change", ['"a"', "", "{", "{}"])
