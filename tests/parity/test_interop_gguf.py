@@ -4,6 +4,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,15 @@ import torch
 import transformers
 
 from clearformer.errors import ClearformerError
-from clearformer.interop.gguf import KINDS, Neighbours, to_gguf
+from clearformer.interop.gguf import (
+    CONTROL,
+    KINDS,
+    NORMAL,
+    USER_DEFINED,
+    Neighbours,
+    to_gguf,
+    vocabulary_of,
+)
 from clearformer.interop.importing import run_config
 from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.mapping.tensors import tensor_maps, to_ours
@@ -24,7 +33,7 @@ from clearformer.model.feedforward import GELU, SwiGLU
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import ALiBi, RoPE, rotary_tables
 from clearformer.run import Run
-from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
+from clearformer.text import BPETokenizerSpec, CharTokenizerSpec, ImportedTokenizer
 from clearformer.training.store.folder import RunFolder
 
 transformers.logging.set_verbosity_error()
@@ -174,6 +183,33 @@ def test_the_vocabulary_is_ours(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
+def test_an_added_token_of_an_imported_vocabulary_is_one_that_a_text_is_searched_for() -> None:
+    document = json.loads(TOKENIZER.to_json())
+    document["added_tokens"].append(
+        {
+            **document["added_tokens"][0],
+            "id": TOKENIZER.vocab_size,
+            "content": "    ",
+            "special": False,
+        }
+    )
+    document["model"]["vocab"].pop("    ", None)
+    imported = ImportedTokenizer(document)
+    assert imported.encode("a    b").tolist()[1] == TOKENIZER.vocab_size
+    vocabulary = vocabulary_of(imported, imported.vocab_size)
+    kinds = dict(zip(vocabulary["tokens"], vocabulary["types"], strict=True))
+    assert (kinds["<bos>"], kinds["    "], kinds["t"]) == (CONTROL, USER_DEFINED, NORMAL)
+
+
+@pytest.mark.parametrize(("setting", "value"), [("ignore_merges", True), ("end_of_word_suffix", "</w>")])
+def test_a_bpe_that_joins_otherwise_is_not_written(setting: str, value: Any) -> None:
+    document = json.loads(TOKENIZER.to_json())
+    document["model"][setting] = value
+    imported = ImportedTokenizer(document)
+    with pytest.raises(ClearformerError, match="GGUF needs byte-level BPE"):
+        vocabulary_of(imported, imported.vocab_size)
+
+
 def test_rows_beyond_the_vocabulary_have_unused_tokens(tmp_path: Path) -> None:
     """llama.cpp takes the number of tokens for the number of rows."""
     n_rows = TOKENIZER.vocab_size + 3

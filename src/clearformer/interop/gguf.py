@@ -22,7 +22,7 @@ from clearformer.runs.folders import UNKEPT, RunLike, folder_of, read_run
 from clearformer.text import BPETokenizer, Tokenizer
 from clearformer.training.store.state import weights_of
 
-NORMAL, CONTROL, UNUSED = 1, 3, 5  # values of tokenizer.ggml.token_type
+NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # values of tokenizer.ggml.token_type
 FILE_TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16"}
 # These, and all tensors that are not matrices, stay in float32, because llama.cpp computes with them in float32.
 IN_FLOAT32 = {"position_embd.weight"}
@@ -158,6 +158,10 @@ def to_gguf(
     return fitted
 
 
+OTHER_BPE = ("ignore_merges", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
+"""Settings of a BPE in tokenizer.json that GGUF's has not."""
+
+
 def gguf_package() -> Any:
     """Return the package that writes the format.
 
@@ -210,10 +214,15 @@ def vocabulary_of(tokenizer: Tokenizer, n_rows: int) -> dict[str, Any]:
     cut, model = document.get("pre_tokenizer") or {}, document.get("model", {})
     plain = cut.get("type") == "ByteLevel" and cut.get("use_regex", True) and not cut.get("add_prefix_space")
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model.get("merges", [])]
-    if model.get("type") != "BPE" or not plain or not merges or document.get("normalizer"):
+    other = any(model.get(setting) for setting in OTHER_BPE)
+    if model.get("type") != "BPE" or other or not plain or not merges or document.get("normalizer"):
         raise _unwritten(tokenizer)
     special = set(tokenizer.specials)
-    kinds = [CONTROL if spelling in special else NORMAL for spelling in tokenizer.spellings]
+    added = {each["content"] for each in document.get("added_tokens", [])}
+    kinds = [
+        CONTROL if spelling in special else USER_DEFINED if spelling in added else NORMAL
+        for spelling in tokenizer.spellings
+    ]
     unused = [f"[unused-row-{token}]" for token in range(tokenizer.vocab_size, n_rows)]
     ids = {"bos": tokenizer.bos_id, "eos": tokenizer.eos_id, "pad": tokenizer.pad_id, "unk": tokenizer.unk_id}
     return {

@@ -47,7 +47,7 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
         if run is not None:
             try:
                 measure_what_is_missing(run, trial.measures, measured)
-            except Exception:
+            except BaseException:  # an interrupt too
                 if measured:  # values of earlier measures, which need not be computed again
                     keep(trial, measured, seconds, store)
                 raise
@@ -57,10 +57,19 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
 
 
 def measure_what_is_missing(run: Run, measures: Sequence[Measure], measured: dict[str, Values]) -> None:
-    """Add to `measured` the values of those measures that have none yet."""
+    """Add to `measured` the values of those measures that have none yet.
+
+    If one fails, the others are taken all the same: they may be another study's. The first error is raised then.
+    """
+    errors: list[Exception] = []
     for measure in measures:
         if measure.key not in measured:
-            measured[measure.key] = values_of(measure, run)
+            try:
+                measured[measure.key] = values_of(measure, run)
+            except Exception as error:
+                errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def keep(trial: Trial, measured: Mapping[str, Values], seconds: float, store: Store) -> Record:

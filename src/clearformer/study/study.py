@@ -76,12 +76,14 @@ class Probe:
         function: A module-level function; its name and arguments identify the probe.
         arguments: Its keyword arguments, as JSON values.
         seeds: The number of seeds, if it differs from the study's; 1 if the function draws nothing at random.
+        reads: The files that the function reads; it is called again when their contents change.
     """
 
     label: str
     function: Callable[..., Values]
     arguments: Mapping[str, Any] = field(default_factory=dict)
     seeds: int | None = None
+    reads: tuple[str, ...] = ()
 
 
 Arm = Training | Probe
@@ -269,13 +271,18 @@ def call_name(function: Callable[..., Any], arguments: Mapping[str, Any], name: 
 
 def identity(function: Callable[..., Any]) -> str:
     """Return a function's name; for the user's own functions, with a hash of the source: `count@1f09a2b4`."""
-    if function.__module__.partition(".")[0] == __name__.partition(".")[0]:
+    if is_packaged(function):
         return function.__name__
     try:
         text = inspect.getsource(function)
     except (OSError, TypeError):  # typed at a prompt
         return function.__name__
     return f"{function.__name__}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def is_packaged(part: Any) -> bool:
+    """Whether a function or a class is one of the package's own."""
+    return part.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def check_scale(scale: float) -> None:

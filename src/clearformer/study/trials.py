@@ -1,23 +1,26 @@
 """The runs of a study: one arm with one seed, and the key under which its results are stored.
 
 The key is a SHA-256 of everything that determines the result: the resolved configuration, or the probe and its
-arguments, the seed, the data. How often a run is saved and the device it runs on are left out. So studies share runs,
-and nothing is computed twice.
+arguments, the seed, the data. A kind of the user's own counts by the whole file that defines it. How often a run is
+saved and the device it runs on are left out. So studies share runs, and nothing is computed twice.
 
 Settings left at their defaults are not hashed, so that a setting added to the package later changes no key. When a
 default changes, increment `GENERATION` (a test checks this).
 """
 
 import hashlib
+import inspect
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from clearformer.config import NONE, explicit, sections_of, whole
+from clearformer.config import NONE, Spec, explicit, sections_of, whole
 from clearformer.data import prepare_data
-from clearformer.errors import ConfigError
+from clearformer.errors import ConfigError, DataError
+from clearformer.files import user_path
 from clearformer.presets import resolve_settings
 from clearformer.runs.folders import find_checkpoint, find_run
 from clearformer.study.study import (
@@ -30,15 +33,21 @@ from clearformer.study.study import (
     check_scale,
     check_seeds,
     identity,
+    is_packaged,
 )
+from clearformer.text.kinds.gpt2 import MERGES_FILE, VOCABULARY_FILE
 from clearformer.training.config import TRAIN_MAY_CHANGE, RunConfig
+from clearformer.training.setup import PATHS
 from clearformer.training.store.checkpoint import MODEL, describe
+from clearformer.training.tasks import TASKS
 
 GENERATION = 1
 """Incremented when the same settings come to give other results, or when a default changes; every study is then
 computed again."""
 
-DECIDES = frozenset({"max_steps", "max_seconds", "max_wall_seconds", "eval_every", "log_every"})
+DECIDES = frozenset(
+    {"max_steps", "max_seconds", "max_wall_seconds", "eval_every", "eval_flops_fraction", "log_every"}
+)
 """The settings that a resumed run may change, but that its weights or curves depend on."""
 
 LEAST_STEPS = 2
@@ -68,7 +77,8 @@ class Trial:
     def settings(self) -> dict[str, Any]:
         """Everything that determines the result, except the contents of the data; as JSON values."""
         if self.config is not None:
-            return {"generation": GENERATION, "config": deciding(self.config, whole(self.config))}
+            config = deciding(self.config, whole(self.config))
+            return {"generation": GENERATION, "config": config, **self._own_code}
         assert isinstance(self.arm, Probe)
         probe = {"function": identity(self.arm.function), "arguments": dict(self.arm.arguments)}
         return {"generation": GENERATION, "probe": probe, "seed": self.seed}
@@ -79,13 +89,20 @@ class Trial:
         if self.config is None:
             return digest(self.settings)[:SHORT]
         chosen = deciding(self.config, explicit(self.config))
-        return digest({"generation": GENERATION, "config": chosen})[:SHORT]
+        return digest({"generation": GENERATION, "config": chosen, **self._own_code})[:SHORT]
+
+    @property
+    def _own_code(self) -> dict[str, Any]:
+        """The hashes of the files that define the user's own kinds, by slot; empty if there are none."""
+        assert self.config is not None
+        found = {name: code for name, part in parts_of(self.config) if (code := code_hash(part)) is not None}
+        return {"code": found} if found else {}
 
     @property
     def place(self) -> dict[str, Any]:
         """The settings that say where the data lie; empty for built-in data and for probes."""
         data = {} if self.config is None else whole(self.config.data)
-        return {name: value for name, value in data.items() if _is_place(name) and value != NONE}
+        return {name: value for name, value in data.items() if is_place(name) and value != NONE}
 
     @cached_property
     def identity(self) -> str:
@@ -94,13 +111,14 @@ class Trial:
 
     @cached_property
     def data_key(self) -> str:
-        """The second part of the key: the hash of the data; 0 for a probe, which has none.
+        """The second part of the key: the hash of the data, or of the files that a probe reads; 0 if it reads none.
 
         Raises:
             ClearformerError: the data cannot be read.
         """
-        if self.config is None:
-            return "0"
+        if isinstance(self.arm, Probe):
+            return files_hash(self.arm.reads)[:SHORT] if self.arm.reads else "0"
+        assert self.config is not None
         tokens = self.config.model.max_seq_len
         wanted = digest(
             {"data": whole(self.config.data), "tokenizer": whole(self.config.tokenizer), "n": tokens}
@@ -217,7 +235,8 @@ def scaled(config: RunConfig, scale: float) -> RunConfig:
 def deciding(config: RunConfig, settings: dict[str, Any]) -> dict[str, Any]:
     """Return those settings of a configuration that determine a run's result.
 
-    Paths of data files are left out: the contents are hashed elsewhere. A pretrained run counts by its weights.
+    Paths of data files are left out: the contents are hashed elsewhere. A pretrained run counts by its weights, and a
+    folder of a vocabulary by its files.
     """
     decides = dict(settings)
     decides["train"] = {
@@ -225,7 +244,10 @@ def deciding(config: RunConfig, settings: dict[str, Any]) -> dict[str, Any]:
         for name, value in settings["train"].items()
         if name not in TRAIN_MAY_CHANGE or name in DECIDES
     }
-    decides["data"] = {name: value for name, value in settings["data"].items() if not _is_place(name)}
+    decides["data"] = {name: value for name, value in settings["data"].items() if not is_place(name)}
+    if (folder := getattr(config.tokenizer, "path", None)) is not None:
+        files = [user_path(folder) / name for name in (VOCABULARY_FILE, MERGES_FILE)]
+        decides["tokenizer"] = {**settings["tokenizer"], "path": files_hash(files)}
     if config.train.pretrained is not None:
         decides["train"]["pretrained"] = weights_hash(config.train.pretrained)
     return decides
@@ -240,8 +262,54 @@ def weights_hash(run: str) -> str:
     return str(describe(find_checkpoint(find_run(run), "latest") / MODEL)["sha256"])
 
 
-def _is_place(name: str) -> bool:
-    return name in ("path", "source", "target")
+def is_place(name: str) -> bool:
+    """Whether a setting of section `data` says where data lie, and not what they are."""
+    return name in PATHS
+
+
+def files_hash(files: Iterable[str | Path]) -> str:
+    """Return the SHA-256 of the contents of some files, in order.
+
+    Raises:
+        DataError: one of them cannot be read.
+    """
+    contents = hashlib.sha256()
+    for file in files:
+        try:
+            contents.update(hashlib.sha256(user_path(file).read_bytes()).digest())
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror or error}") from None
+    return contents.hexdigest()
+
+
+def parts_of(config: RunConfig) -> Iterator[tuple[str, type]]:
+    """Yield the classes of a configuration's kinds, each with its slot, and its task."""
+    yield "task", TASKS[type(config.train.objective)]
+    for name, spec in specs_in(config):
+        yield name, type(spec)
+
+
+def specs_in(spec: Spec, prefix: str = "") -> Iterator[tuple[str, Spec]]:
+    """Yield the specs inside a spec, each with its key."""
+    for name in type(spec).model_fields:
+        if isinstance(value := getattr(spec, name), Spec):
+            yield prefix + name, value
+            yield from specs_in(value, f"{prefix}{name}.")
+
+
+def code_hash(part: type) -> str | None:
+    """Return the hash of the file that defines a class of the user's, or of the class where it has no file.
+
+    None for the package's own classes, and for those whose source is not known (typed at a prompt).
+    """
+    if is_packaged(part):
+        return None
+    try:
+        file = inspect.getsourcefile(part)
+        text = Path(file).read_text() if file and Path(file).is_file() else inspect.getsource(part)
+    except (OSError, TypeError):
+        return None
+    return hashlib.sha256(text.encode()).hexdigest()[:SHORT]
 
 
 def digest(value: Mapping[str, Any]) -> str:

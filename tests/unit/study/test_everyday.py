@@ -12,12 +12,13 @@ import pytest
 
 from clearformer.cli.commands.compare import as_text
 from clearformer.errors import ClearformerError, RunError, UserError
+from clearformer.model.positions import RoPE
 from clearformer.presets import resolve_settings
 from clearformer.study import Store
 from clearformer.study.everyday.caveats import TASKS, TOKENS
 from clearformer.study.everyday.comparison import compare
 from clearformer.study.everyday.curves import RunCurve, curves, labels_of
-from clearformer.study.everyday.declared import declare
+from clearformer.study.everyday.declared import declare, read_declaration
 from clearformer.study.everyday.sweep import free_name, parse_sweep, parse_values, sweep
 from clearformer.study.everyday.text_plot import Line, place, text_plot
 from clearformer.study.trials import trials
@@ -144,6 +145,15 @@ def test_a_name_that_is_taken_gets_a_number_and_the_same_sweep_its_own_name(tmp_
     declare(first, store)
     assert free_name(first, store) == "quick-lr"
     assert free_name(other, store) == "quick-lr-2"
+
+
+def test_specs_are_swept_and_declared_as_their_settings(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    of_specs = sweep("quick", {"model.position": [RoPE(), RoPE(theta=500.0)], "train.max_steps": [2]})
+    assert [arm.label for arm in of_specs.arms] == ["position=rope", "position=rope theta=500"]
+    declared = read_declaration(declare(of_specs, store))
+    assert declare(of_specs, store) == declare(declared, store)
+    assert [t.settings_key for t in trials(declared)] == [t.settings_key for t in trials(of_specs)]
 
 
 # --- comparison -------------------------------------------------------------------------------------------

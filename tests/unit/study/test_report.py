@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,8 @@ class TestSection:
     def test_says_what_it_means_only_when_whole(self) -> None:
         whole = planted()
         assert paragraphs(whole)["What it means"] == "It is as it is."
+        assert "What it means" not in paragraphs(replace(whole, seeds=1))
+        assert "What it means" in paragraphs(replace(whole, seeds=4))
         whole.records["low"].pop(2)
         assert "What it means" not in paragraphs(whole)
 
@@ -187,6 +190,9 @@ class TestSection:
 
     def test_its_command_imports_the_file_of_functions_of_ones_own(self) -> None:
         assert command(planted()) == "clearformer study run planted --import reported.py --seeds 3"
+
+    def test_its_command_has_every_digit_of_the_scale(self) -> None:
+        assert command(planted(trained=True, scale=0.123456789)).endswith("--seeds 3 --scale 0.123456789")
 
     def test_names_the_trainings_that_diverged_and_the_rates_that_were_tried(self) -> None:
         of = study("p", seeds=1)

@@ -157,13 +157,30 @@ def defective(run: Any) -> dict[str, float]:
     raise ZeroDivisionError
 
 
+def thorough(run: Any) -> dict[str, float]:
+    return {"n": 1.0}
+
+
+def interrupted(run: Any) -> dict[str, float]:
+    raise KeyboardInterrupt
+
+
 def test_what_was_measured_before_a_measure_failed_is_kept(tmp_path: Path) -> None:
     store = Store(tmp_path / "studies")
-    trial = first_trial(tmp_path).with_measures([Measure(defective)])
+    trial = first_trial(tmp_path).with_measures([Measure(defective), Measure(thorough)])
     with pytest.raises(ZeroDivisionError):
         compute(trial, store)
     assert store.is_done(first_trial(tmp_path))
+    assert store.is_done(first_trial(tmp_path).with_measures([Measure(thorough)]))  # another study's, maybe
     assert not store.is_done(trial)
+
+
+def test_what_was_measured_before_an_interrupt_is_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path / "studies")
+    trial = first_trial(tmp_path).with_measures([Measure(interrupted)])
+    with pytest.raises(KeyboardInterrupt):
+        compute(trial, store)
+    assert store.is_done(first_trial(tmp_path))
 
 
 def test_a_run_with_a_limit_of_time_is_whole_once_it_is_reached(

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from clearformer.config import whole
-from clearformer.errors import ConfigError, UserError
+from clearformer.errors import ConfigError, DataError, UserError
 from clearformer.presets import preset
+from clearformer.registry import import_parts, unregister
 from clearformer.study import Measure, Probe, Store, Study, Training
 from clearformer.study.study import identity
 from clearformer.study.trials import GENERATION, Trial, config_of, deciding, scaled, trials
@@ -75,6 +76,7 @@ def test_the_key_is_the_same_in_every_process(hash_seed: str) -> None:
         {"train.ema": 0.99},
         {"train.dtype": "float32"},
         {"train.eval_every": 100},
+        {"train.eval_flops_fraction": 0.5},
         {"train.log_every": 5},
     ],
     ids=str,
@@ -112,6 +114,67 @@ def test_a_path_does_not_count_and_its_contents_do(tmp_path: Path) -> None:
     changed = trials(tiny_study(other))[0]
     assert changed.key != keys[0]
     assert changed.settings_key == trials(tiny_study(one))[0].settings_key
+
+
+@pytest.mark.parametrize("name", ["path", "val_path", "test_path"])
+def test_every_file_of_the_data_counts_by_its_contents_alone(tmp_path: Path, name: str) -> None:
+    files = {each: tmp_path / f"{each}.tsv" for each in ("path", "val_path", "test_path")}
+    for each, file in files.items():
+        lines = "".join(f"{each} number {n}\t{'ab'[n % 2]}\n" for n in range(20))
+        file.write_text(f"text\tlabel\n{lines}")
+
+    def trial() -> Trial:
+        settings = {f"data.{each}": str(file) for each, file in files.items()}
+        arm = Training("a", "classify", {"data.kind": "labelled", "tokenizer": "byte", **settings})
+        return Trial(arm, 1, config_of(Study("s", "?", "", (arm,), ""), arm, 1, 1.0))
+
+    before = trial().key
+    files[name] = files[name].rename(tmp_path / "moved.tsv")
+    assert trial().key == before
+    files[name].write_text(files[name].read_text() + "another\ta\n")
+    assert trial().key != before
+
+
+def test_a_vocabulary_from_a_folder_counts_by_its_files(tmp_path: Path) -> None:
+    keys = []
+    for name, merges in (("one", "a b\n"), ("other", "a b\n"), ("third", "b a\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "encoder.json").write_text("{}")
+        (tmp_path / name / "vocab.bpe").write_text(merges)
+        keys.append(key_of(**{"tokenizer": {"kind": "gpt2", "path": str(tmp_path / name)}}))
+    assert keys[0] == keys[1] != keys[2]
+    with pytest.raises(DataError, match=r"encoder\.json cannot be read: No such file"):
+        key_of(**{"tokenizer": {"kind": "gpt2", "path": str(tmp_path / "nowhere")}})
+
+
+OWN_SCHEDULE = """
+from typing import Literal
+
+import clearformer as cf
+from clearformer.config import Spec
+
+RATE = 1.0
+
+
+@cf.register("schedule")
+class Odd(Spec):
+    kind: Literal["odd"] = "odd"
+
+    def after_warmup(self, step, warmup_steps, progress):
+        return RATE
+"""
+
+
+def test_a_kind_of_one_s_own_counts_by_its_file(tmp_path: Path) -> None:
+    """So that what an earlier one trained is not shown as the result of a changed one."""
+    keys = []
+    for number, text in enumerate((OWN_SCHEDULE, OWN_SCHEDULE, OWN_SCHEDULE.replace("1.0", "0.001"))):
+        file = tmp_path / f"parts{number}.py"
+        file.write_text(text)
+        import_parts(file)
+        keys.append(key_of(**{"train.schedule": "odd"}))
+        unregister("schedule", "odd")
+    assert keys[0] == keys[1] != keys[2]
 
 
 DEFAULTS_NOT_HASHED = """
@@ -188,6 +251,22 @@ def test_the_key_of_a_probe_is_its_function_arguments_and_seed() -> None:
     assert key({"text": "a"}) == key({"text": "a"})
     assert len({key({"text": "a"}), key({"text": "b"}), key({}), key({"text": "a"}, seed=2)}) == 4
     assert key({}).endswith("-0")
+
+
+def test_a_probe_is_computed_again_when_a_file_that_it_reads_has_changed(tmp_path: Path) -> None:
+    file = tmp_path / "my.txt"
+
+    def key() -> str:
+        return Trial(Probe("any label", shout, {"text": "a"}, reads=(str(file),)), 1, None).key
+
+    file.write_text("abc")
+    before = key()
+    assert key() == before
+    file.write_text("abcd")
+    assert key() != before
+    file.unlink()
+    with pytest.raises(DataError, match=r"my\.txt cannot be read: No such file"):
+        key()
 
 
 def test_a_function_of_one_s_own_counts_by_its_text(tmp_path: Path) -> None:

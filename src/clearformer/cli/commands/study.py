@@ -43,7 +43,8 @@ Scale = Annotated[
     ),
 ]
 Seeds = Annotated[
-    int | None, typer.Option(metavar="K", help="Use seeds 1 to K.", show_default="set by the study")
+    int | None,
+    typer.Option(metavar="K", help="Use the study's first K seeds.", show_default="set by the study"),
 ]
 Jobs = Annotated[int, typer.Option(metavar="N", help="Number of worker processes.")]
 Device = Annotated[
@@ -185,17 +186,26 @@ def report(
     seeds: Seeds = None,
 ) -> None:
     """Write the report: one HTML file, and Markdown with figures."""
-    from clearformer.errors import UserError
+    from clearformer.errors import ClearformerError, UserError
     from clearformer.study.outcomes import outcome
     from clearformer.study.report import write_report
+    from clearformer.study.study import check_scale, check_seeds
 
     store = store_of(folder)
     if not store.folder.is_dir():
         raise UserError(f"--folder: no folder {store.folder}; clearformer study run makes it")
     place = store.folder if out is None else folder_of("--out", out)
+    is_of_all, wanted = ALL in (names or []), []
     with named_as_options(OF_TRIALS):
-        wanted = [outcome(study, store, scale, seeds) for study in chosen_studies(names or [ALL], store)]
-    is_of_all = ALL in (names or [])
+        check_scale(scale)
+        check_seeds(seeds)
+        for study in chosen_studies(names or [ALL], store):
+            try:
+                wanted.append(outcome(study, store, scale, seeds))
+            except ClearformerError as error:  # such as a kind that was not imported
+                if names and not is_of_all:
+                    raise
+                typer.echo(f"left out: {error}", err=True)
     found = wanted if names and not is_of_all else [each for each in wanted if each.n_done]
     if not found:
         raise UserError(f"{store.folder}: nothing measured yet; use clearformer study run NAME")

@@ -16,7 +16,7 @@ from clearformer.runs.folders import find_run, name_of
 from clearformer.study.everyday.caveats import TASK_KEYS, caveats
 from clearformer.study.measures.losses import last_training_loss
 from clearformer.study.outcomes import Estimate, estimated
-from clearformer.study.trials import deciding, digest
+from clearformer.study.trials import deciding, digest, is_place
 from clearformer.training.config import RunConfig
 from clearformer.training.store.folder import RunFolder, read_metrics
 
@@ -150,7 +150,7 @@ def without_seed(config: RunConfig) -> str:
         settings = deciding(config, settings)
     except (RunError, OSError):
         settings = deciding(config.replace(train=config.train.replace(pretrained=None)), settings)
-    paths = {key: value for key, value in whole(config.data).items() if key in ("path", "source", "target")}
+    paths = {key: value for key, value in whole(config.data).items() if is_place(key)}
     return digest({**settings, "seed": None, "paths": paths})
 
 

@@ -5,9 +5,11 @@ It holds names, settings and numbers, and no code: every arm is a training, and 
 
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from clearformer.config import Spec, whole
 from clearformer.errors import ConfigError, DataError, UserError, did_you_mean
 from clearformer.files import disk_errors, make_folders, parse_json, write_file
 from clearformer.results import plain
@@ -45,8 +47,8 @@ def declaration(study: Study) -> dict[str, Any]:
             "lecture": study.lecture,
             "refuted_if": study.refuted_if,
             "fairness": study.fairness,
-            "settings": dict(study.settings),
-            "arms": [vars(arm) for arm in study.arms],
+            "settings": without_specs(study.settings),
+            "arms": [without_specs(vars(arm)) for arm in study.arms],
             "measures": [measures[measure.key] for measure in study.measures],
             "shown": list(study.shown),
             "claims": [vars(claim) for claim in study.claims],
@@ -57,6 +59,13 @@ def declaration(study: Study) -> dict[str, Any]:
             "first_seed": study.first_seed,
         }
     )
+
+
+def without_specs(value: Any) -> Any:
+    """Return settings with each spec in them as a mapping of its settings."""
+    if isinstance(value, Mapping):
+        return {name: without_specs(each) for name, each in value.items()}
+    return whole(value) if isinstance(value, Spec) else value
 
 
 def check_is_data(study: Study) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
-from clearformer.config import parse_override
+from clearformer.config import Spec, explicit, flat, parse_override
 from clearformer.errors import ConfigError, UserError, count, shortened, shown
 from clearformer.presets import preset as preset_of_name
 from clearformer.study.everyday.caveats import caveats
@@ -117,7 +117,10 @@ def label(preset: str, short: Mapping[str, str], chosen: Sequence[Any]) -> str:
 
 
 def written(value: Any) -> str:
-    """Return a value as a user would type it."""
+    """Return a value as a user would type it; a spec by its kind and the settings that are not its defaults."""
+    if isinstance(value, Spec):
+        kind, *others = (f"{name}={written(each)}" for name, each in flat(explicit(value)).items())
+        return " ".join((kind.removeprefix("kind="), *others))
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and float(short := f"{value:g}") == value:

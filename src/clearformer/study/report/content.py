@@ -47,7 +47,7 @@ from clearformer.study.report.words import (
     number,
     signed_text,
 )
-from clearformer.study.study import Probe, Study
+from clearformer.study.study import Probe, Study, is_packaged
 from clearformer.study.trials import trial_name
 
 TITLE = "Studies: published and measured"
@@ -201,7 +201,8 @@ def section(outcome: Outcome, level: int = 2) -> Iterator[Node]:
         yield Paragraph(published_sentence(outcome.published()))
     if study.refuted_if:  # a sweep only asks
         yield Paragraph(study.refuted_if, "What would refute it")
-    if study.meaning and outcome.scale == 1 and outcome.is_whole:
+    has_all_seeds = (outcome.seeds or study.seeds) >= study.seeds
+    if study.meaning and outcome.scale == 1 and has_all_seeds and outcome.is_whole:
         yield Paragraph(study.meaning, "What it means")
     yield from figures(outcome)
     yield from tables(outcome)
@@ -372,7 +373,9 @@ def how(outcome: Outcome, level: int) -> Iterator[Node]:
 def command(outcome: Outcome) -> str:
     """Return the command that runs a study as it was run."""
     seeds = outcome.seeds or outcome.study.seeds
-    scale = f" --scale {outcome.scale:g}" if outcome.scale < 1 else ""
+    scale = (
+        f" --scale {outcome.scale!r}" if outcome.scale < 1 else ""
+    )  # in all digits: another is another run
     imported = "".join(f" --import {name}" for name in own_files(outcome.study))
     return f"clearformer study run {outcome.study.name}{imported} --seeds {seeds}{scale}"
 
@@ -381,7 +384,7 @@ def own_files(study: Study) -> list[str]:
     """Return the names of the user's files that define a study's measures and probes."""
     functions = [measure.function for measure in study.measures]
     functions += [arm.function for arm in study.arms if isinstance(arm, Probe)]
-    own = [each for each in functions if each.__module__.partition(".")[0] != __name__.partition(".")[0]]
+    own = [each for each in functions if not is_packaged(each)]
     files = (Path(each.__code__.co_filename) for each in own if hasattr(each, "__code__"))
     return unique(file.name for file in files if file.suffix == ".py")
 
