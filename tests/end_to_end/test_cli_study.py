@@ -165,6 +165,9 @@ def test_a_study_of_one_s_own_from_the_list_to_the_report(place: Path, says: Cal
     report = says("study", "report", "own", "--out", "out", *OWN_FILE).strip()
     assert "Is a below b?" in Path(report).read_text()
     assert (place / "out" / "own" / "result.json").exists()
+    arms = (Training("a", "quick", {"model.attention": "my-own"}),)
+    declare(Study("mine", "?", "", arms, ""), Store(place / "studies"))  # which cannot be run here
+    says("study", "report", "mine", *OWN_FILE, status=2)
     says("study", "report", "all", "--out", "everything", *OWN_FILE)
     assert re.search(r"\| bigram \|.*\| 0 of 3 \|", (place / "everything" / "README.md").read_text())
     assert [path.name for path in (place / "everything").iterdir() if path.is_dir()] == ["own"]
