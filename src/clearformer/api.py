@@ -90,8 +90,9 @@ def train(
         run = cf.train("quick", data={"path": "my.txt"}, train={"max_seconds": 60})
 
     Args:
-        config: The configuration to start from. By default the preset that fits the data: a language model for plain
-            text, a translator for pairs, a classifier for labelled texts.
+        config: The configuration to start from. By default the preset that fits the settings of the data: a translator
+            for a .tsv file, `source` and `target` or built-in pairs, a classifier for `kind="labelled"` or built-in
+            labelled texts, a language model for any other text.
         run: The run's name under the runs' folder. By default a free name made of the preset and the data.
         data: Settings of section `data`, which override those of `config`; likewise the next three.
         model: Settings of section `model`.
@@ -174,7 +175,8 @@ def preset(
         cf.preset("quick", model={"n_layers": 2, "position": "alibi"}, seed=2)
 
     Args:
-        name: One of the names that `clearformer presets` lists.
+        name: One of the names that `clearformer presets` lists. Of `auto` without settings it is the choice for a
+            typical text and machine, and nothing is measured; `cf.train("auto", data=...)` measures and chooses.
         data: Settings of section `data`, which override the preset's; likewise the next three.
         model: Settings of section `model`.
         tokenizer: Settings of section `tokenizer`.

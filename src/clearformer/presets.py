@@ -346,8 +346,8 @@ def split_arguments(
 ) -> tuple[str, list[dict[str, Any]]]:
     """Return the preset's name and the settings to lay over it: those of a TOML file, then the `key=value` arguments.
 
-    If the arguments name no preset, the data decide: `translate` for pairs, `classify` for labelled texts, and `quick`
-    for any other text.
+    If the arguments name no preset, the settings of the data decide: `translate` for pairs, `classify` for labelled
+    texts, and `quick` for any other text.
     """
     names = [argument for argument in arguments if "=" not in argument]
     if len(names) > 1:

@@ -54,7 +54,11 @@ class TrainConfig(Spec):
             data preparation, compilation, evaluations, the last checkpoint and the report. Schedules follow the time
             of the steps.
         lr: The learning rate where the schedule's factor is 1.
+        optimizer: See `training/optim/optimizers.py`.
+        schedule: The factor of the learning rate over the run, after the warm-up; see `training/optim/schedules.py`.
+        warmup_steps: Steps in which the learning rate rises linearly from 0.
         grad_clip_norm: The largest norm of all gradients together; larger ones are scaled down to it.
+        label_smoothing: The share of each target's probability that is spread over all tokens or classes.
         r_drop: R-Drop's alpha (Wu et al. 2021; there 5 for translations, 1 for classes). Every row goes through the
             model twice with different dropout, and a term of the loss draws the two predictions together. A step takes
             twice the time and memory. 0 is one pass.
@@ -63,17 +67,20 @@ class TrainConfig(Spec):
         eval_flops_fraction: The cost of evaluations, as a fraction of the training FLOPs since the last one of the same
             kind (with a checkpoint, or between checkpoints). It decides how many rows of the held-out split they read:
             always the same ones, evenly spaced. The last evaluation reads the whole split; with `none` all do.
+        log_every: Steps between lines of metrics.jsonl; evaluations have lines too.
         checkpoint_every: Steps between checkpoints; `none` writes only the last.
         keep_last: How many of the newest checkpoints are kept, in addition to the best one.
         snapshot_megabytes: The room for all snapshots. They hold the weights alone: after 0, 1, 2, 4, 8 ... steps, then
             evenly spaced, further apart as the run gets longer. `none` keeps none, and neither does a model so large
             that only a few would fit.
-        sample_every: Steps between samples printed during training; `none` prints none.
+        sample_every: Steps between samples printed during training; `none` prints none. The next three settings are
+            those of `generate`.
         device: `auto` (the best available), `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
         dtype: The type of the matrix products; weights stay float32. `auto` takes bfloat16 where it is faster.
         compile: Whether to use torch.compile; with `auto`, where it pays within the run.
         deterministic: Whether to make runs repeatable bit for bit. On a GPU this takes deterministic kernels, which a
             CPU always uses. On a CPU it fixes the number of threads, on which the last bits may depend.
+        tensorboard: Whether to write the metrics to `tensorboard/` in the run's folder.
     """
 
     objective: Objective = NextTokenObjective()

@@ -104,7 +104,8 @@ class TranslationObjective(ObjectiveSpec):
     """-log p(next token of the target), given the source: teacher forcing (Vaswani et al. 2017; lecture 002).
 
     Attributes:
-        batch_tokens: The most tokens on either side of a batch, padding included.
+        batch_tokens: The most tokens on either side of a batch, padding included, unless one pair alone has more. With
+            `bpe_dropout` this holds in the first epoch and approximately in others.
         bpe_dropout: The probability of leaving out each merge of BPE in training, on both sides and drawn anew whenever
             a sentence is read (Provilkov et al. 2020; there 0.1). Evaluations and translations leave none out.
     """

@@ -100,8 +100,8 @@ def command(
     """Evaluate a run on a whole split of its data, or on other data.
 
     Language model: loss, perplexity, bits per token, character and byte. Every token is predicted from at least
-    context - stride tokens before it: a smaller stride is slower and gives a lower loss. Compare models at the same
-    context and stride.
+    context - stride tokens before it, or from all if there are fewer: a smaller stride is slower and gives a lower
+    loss. Compare models at the same context and stride.
 
     Translation: loss, perplexity and accuracy on the tokens of the given translations; BLEU, chrF and exact match of
     the model's own. Masked tokens: loss, perplexity and accuracy. Classification: accuracy, macro-F1 and the confusion

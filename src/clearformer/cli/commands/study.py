@@ -44,7 +44,11 @@ Scale = Annotated[
 ]
 Seeds = Annotated[
     int | None,
-    typer.Option(metavar="K", help="Use the study's first K seeds.", show_default="set by the study"),
+    typer.Option(
+        metavar="K",
+        help="Use K seeds in place of the study's number; arms with a number of their own keep it.",
+        show_default="set by the study",
+    ),
 ]
 Jobs = Annotated[int, typer.Option(metavar="N", help="Number of worker processes.")]
 Device = Annotated[

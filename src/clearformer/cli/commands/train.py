@@ -39,7 +39,8 @@ def train(
 ) -> None:
     """Train a model, then print its held-out loss and a sample of its output.
 
-    Without a preset, the data decide: texts train a language model, pairs a translator, labelled texts a classifier.
+    Without a preset, the settings of the data decide: a .tsv file, data.source= and data.target=, or built-in pairs
+    train a translator; data.kind=labelled or built-in labelled texts a classifier; any other text a language model.
 
     Settings come from the preset, then the TOML file, then key=value; later ones win. Everything is kept in runs/NAME:
     config.toml, tokenizer.json, metrics.jsonl, checkpoints. Ctrl-C finishes the step and saves.

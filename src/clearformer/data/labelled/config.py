@@ -23,7 +23,8 @@ class LabelledData(DataSpec):
 
     Held-out texts come from files of their own (`val_path`, `test_path`), or are about `val_fraction` of the texts (0.1
     if not given; 0 for none). Each text's own content decides whether it is held out (see `holding_out`), so adding a
-    text moves no other one, and a text that occurs twice is never on both sides.
+    text moves no other one, and a text that occurs twice is never on both sides. Built-in texts with a validation split
+    of their own, such as sst2, keep it and take no `val_fraction`.
 
     `labels` are the classes in the order of their ids. By default they are the labels of the training texts, sorted.
 

@@ -26,8 +26,9 @@ class PairsData(DataSpec):
     files where line n of one translates line n of the other. With none, the pairs are `dates`. Held-out pairs come
     from files of their own (`val_path`, or `val_source` and `val_target`), or are about `val_fraction` and
     `test_fraction` of all pairs, decided by each pair's own content (see `holding_out`); multi30k has its own.
-    `languages` are "from-to"; `size` is the number of pairs that `dates` makes. Pairs with a side of more than
-    `max_length` tokens are left out of training and validation.
+    `val_fraction` is 0.02 if not given, and there is no test split unless one is asked for. `languages` are "from-to";
+    `size` is the number of pairs that `dates` makes. Pairs with a side of more than `max_length` tokens are left out of
+    training and validation.
     """
 
     form: ClassVar[Form] = "pairs"

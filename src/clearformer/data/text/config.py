@@ -17,7 +17,8 @@ class TextData(DataSpec):
 
     `name` is a built-in text, `path` a file or a folder; with neither, the text is pydoc. `field` is the JSONL field
     that holds the text. The end of the text is held out: `val_fraction` of it, then `test_fraction`; with 0 there is
-    no such split.
+    no such split. `order` is that of training: `random` windows begin anywhere, `epochs` reads each window once, and
+    then again in another order.
     """
 
     form: ClassVar[Form] = "text"

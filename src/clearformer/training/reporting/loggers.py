@@ -117,10 +117,8 @@ class WandB:
         self.settings = settings
 
     def start(self, config: RunConfig) -> None:
-        try:
+        with needs_extra("wandb", "logging there needs Weights & Biases"):
             import wandb  # type: ignore[import-not-found]
-        except ImportError:
-            raise ConfigError("Weights & Biases is not installed; pip install 'clearformer[wandb]'") from None
         self.run = wandb.init(config=config.model_dump(mode="json"), **self.settings)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:

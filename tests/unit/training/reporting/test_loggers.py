@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import clearformer as cf
-from clearformer.errors import ClearformerError, ConfigError, DiskError
+from clearformer.errors import ClearformerError, ConfigError, DiskError, MissingPackageError
 from clearformer.training.reporting.loggers import JSONLines, LoggingReporter, TensorBoard, WandB
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import Progress
@@ -134,7 +134,7 @@ def test_weights_and_biases_that_is_absent_is_told_before_the_first_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(ConfigError, match=r"not installed; pip install 'clearformer\[wandb\]'"):
+    with pytest.raises(MissingPackageError, match=r"not installed: pip install 'clearformer\[wandb\]'"):
         train(tmp_path, monkeypatch, WandB())
 
 
