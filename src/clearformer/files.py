@@ -189,7 +189,8 @@ def _taken(place: Path) -> DiskError:
 def make_folders(folder: Path) -> None:
     """Make a folder and its missing parents, and sync every folder that gets a new entry."""
     if not folder.is_dir():
-        make_folders(folder.parent)
+        if folder.parent != folder:  # as a drive that is not there is its own
+            make_folders(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
 

@@ -17,6 +17,7 @@ A union is rebuilt only when a kind is added or removed.
 
 import importlib.util
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +35,7 @@ from clearformer.data.kinds import KINDS, OWN_KINDS
 from clearformer.data.text.generated import GeneratedSource
 from clearformer.data.text.sources import BUILT_IN, BuiltIn
 from clearformer.errors import ConfigError, shortened, shown
+from clearformer.files import user_path
 from clearformer.late import made_above
 from clearformer.model.attention import AttentionBase
 from clearformer.model.config import ModelConfig
@@ -185,9 +187,9 @@ def import_parts(file: str | Path) -> None:
     Raises:
         ConfigError: there is no such file, or it raises an error.
     """
-    path = Path(file).expanduser().resolve()
+    path = user_path(file).resolve()
     # Named by its path too: two files may have one name, in different folders.
-    name = f"{IMPORTED_AS}{path.stem}_{blake2b(str(path).encode(), digest_size=8).hexdigest()}"
+    name = f"{IMPORTED_AS}{path.stem}_{blake2b(os.fsencode(path), digest_size=8).hexdigest()}"
     if name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(name, path)
@@ -197,7 +199,7 @@ def import_parts(file: str | Path) -> None:
     sys.modules[name] = module  # annotations are looked up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         sys.modules.pop(name)
         if isinstance(error, ConfigError):
             raise

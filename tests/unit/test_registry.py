@@ -366,6 +366,7 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     [
         ("none.py", None, "none.py is not a Python file"),
         ("bad.py", "1 / 0", "bad.py failed: ZeroDivisionError: 'division by zero'"),
+        ("script.py", "raise SystemExit(0)", "script.py failed: SystemExit: '0'"),
         ("parts.txt", PARTS, "parts.txt is not a Python file"),
     ],
 )

@@ -1,5 +1,7 @@
 """The initial selection of a page: the beginning of the run's held-out text."""
 
+import numpy as np
+
 from clearformer.data.labelled.preparing import LabelledSplit
 from clearformer.data.pairs.files import PairSplit
 from clearformer.data.shards import Split
@@ -45,11 +47,18 @@ def first_text(run: Run) -> str:
     if isinstance(split, PairSplit) and len(split):
         return split.source_texts[0]
     if isinstance(split, LabelledSplit) and len(split):
-        return split.texts[0]
+        return first_that_fits(run, split)
     if isinstance(split, Split) and split.n_tokens:
         n = min(N_TOKENS, run.model.config.max_seq_len // 2, split.n_tokens)
         return run.tokenizer.decode(split.read(0, n))
     return any_text(run)
+
+
+def first_that_fits(run: Run, split: LabelledSplit) -> str:
+    """Return the first text that the model reads whole; if there is none, the beginning of the first one."""
+    limit = run.model.config.max_seq_len
+    fitting = np.flatnonzero(split.lengths <= limit)
+    return split.texts[int(fitting[0])] if len(fitting) else run.tokenizer.decode(split.row(0)[: limit - 1])
 
 
 def any_text(run: Run) -> str:

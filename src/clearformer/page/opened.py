@@ -83,9 +83,10 @@ class OpenedRuns:
         with self._opening:
             if key not in self._others:
                 self._others[key] = load(run.folder.path, checkpoint, self.device)
-                self._close_oldest()
             self._others.move_to_end(key)
-            return self._others[key]
+            opened = self._others[key]
+            self._close_oldest()
+            return opened
 
     def beside(self, view: View, selection: Selection) -> Run | None:
         """Return the second run of a comparison, if one is selected and the view uses it; else None.
@@ -111,10 +112,15 @@ class OpenedRuns:
             UserError: the page was not opened with such a run, or the run has not taken that many steps.
             RunError, DataError, CheckpointError: the step cannot be replayed.
         """
-        made = replay(self.get(name), step, self.device, on_step)
+        self.hold(replay(self.get(name), step, self.device, on_step))
+
+    def hold(self, run: Run) -> None:
+        """Keep one of the runs at another step, such as a replayed one, so that `get` has it."""
+        key = (run.name, str(run.step))
         with self._opening:
-            self._made_again.add((name, str(step)))
-            self._others[name, str(step)] = made
+            self._made_again.add(key)
+            self._others[key] = run
+            self._others.move_to_end(key)
             self._close_oldest()
 
     def replayed(self, name: str) -> list[int]:
@@ -131,10 +137,13 @@ class OpenedRuns:
             }
 
     def _close_oldest(self) -> None:
-        """Drop the least recently used checkpoints while they exceed `MOST_BYTES`; replayed ones last."""
+        """Drop the least recently used checkpoints while they exceed `MOST_BYTES`; replayed ones last.
+
+        Any other can be loaded again, even the newest.
+        """
         while len(self._others) > 1 and sum(map(weight_bytes, self._others.values())) > MOST_BYTES:
-            *earlier, _ = self._others
-            self._others.pop(next((key for key in earlier if key not in self._made_again), earlier[0]))
+            oldest, *_ = self._others
+            self._others.pop(next((key for key in self._others if key not in self._made_again), oldest))
 
 
 def described(views: Mapping[str, View]) -> dict[str, Any]:

@@ -198,6 +198,8 @@ class PageServer:
         question = [getattr(selection, field) for field in view.fields]
         found = None if again else self.opened.long.kept(name, question)
         if found is None:
+            if not again and self.opened.long.progress(name) is not None:
+                raise UserError(f"{name}: still being computed; save it when it is done")
             with self.opened.long.turn(name) as on_step:
                 opened = {"opened": self.opened.made_again(run.name)} if view.takes_opened else {}
                 found = view.call(run, selection, other, on_step=on_step, **opened)

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import clearformer as cf
 from clearformer import lens
 from clearformer.lens.gradients import loss_change
 from clearformer.page import look
-from clearformer.page.beginning import LEAST_ROWS, MOST_ROWS, corpus_rows
+from clearformer.page.beginning import LEAST_ROWS, MOST_ROWS, corpus_rows, first_that_fits
 from clearformer.page.long import EndedError, LongComputations
 from clearformer.page.opened import OpenedRuns, weight_bytes
 from clearformer.page.selection import Selection
@@ -28,6 +29,7 @@ from .conftest import Client, entered
 from .test_server import card, same
 
 KINDS = tuple(SETTINGS)
+LINE = "the bank"
 VIEWS = {"training", "events", "loss_changes", "corpus", "learned"}
 
 
@@ -194,6 +196,33 @@ def test_a_replayed_step_stays_open_longer_than_one_that_is_kept(
     assert opened.get("decoder", str(STEPS - 2)) is made
     assert opened.get("decoder", "0") is not first
     assert opened.replayed("decoder") == [STEPS - 2]
+    monkeypatch.setattr("clearformer.page.opened.MOST_BYTES", weight_bytes(runs["decoder"]))
+    assert opened.get("decoder", "4").step == 4  # even if there is room for one alone
+    assert opened.get("decoder", str(STEPS - 2)) is made
+
+
+def test_a_step_beside_its_own_run_is_that_step_in_a_notebook(runs: dict[str, Any]) -> None:
+    pytest.importorskip("anywidget")
+    run = runs["decoder"]
+    at_4, replayed = cf.load(run.folder.path, checkpoint=4), cf.replay(run, 3)
+    for other, expected in ((run.folder.path, run), (replayed, replayed)):
+        widget = lens.show(run.folder.path, LINE, "ledger", checkpoint=4, versus=other)
+        assert widget.found.changes == lens.beside(lens.ledger, at_4, expected, LINE).changes
+        assert widget.found.changes.logit != 0
+
+
+def test_a_page_begins_with_a_text_that_the_model_reads_whole(runs: dict[str, Any]) -> None:
+    run = runs["decoder"]
+    ids = run.tokenizer.encode(LINE)
+    limit = run.model.config.max_seq_len
+    longer = np.resize(ids, limit + 9)
+
+    def split(*rows: Any) -> Any:
+        texts = [run.tokenizer.decode(row) for row in rows]
+        return SimpleNamespace(texts=texts, lengths=np.array([*map(len, rows)]), row=lambda i: rows[i])
+
+    assert first_that_fits(run, split(longer, ids)) == LINE
+    assert first_that_fits(run, split(longer)) == run.tokenizer.decode(longer[: limit - 1])
 
 
 def test_new_checkpoints_are_told_as_they_appear(runs: dict[str, Any]) -> None:

@@ -135,7 +135,7 @@ def test_two_checkpoints_of_one_run_are_subtracted(runs: dict[str, Any], tmp_pat
 def test_a_run_that_cannot_be_set_beside_another_is_refused_in_one_line(runs: dict[str, Any]) -> None:
     for page in entered(look(runs["decoder"], runs["encoder"], text=TEXT, browser=False)):
         chosen = card(page)["first"]
-        assert "decoder and encoder cannot be subtracted" in page.refusal("ledger", **chosen)
+        assert "decoder and encoder cannot be compared" in page.refusal("ledger", **chosen)
         assert page.view("sampling", **chosen)["runs"] == [f"{chosen['run']} step 0"]
         missing = page.refusal("ledger", **(chosen | {"versus": "../secret"}))
         assert "versus: this page does not show '../secret'" in missing

@@ -13,6 +13,7 @@ from clearformer.cli.options import (
     Checkpoint,
     Device,
     RunName,
+    check_not_empty,
     check_utf8,
     named_as_options,
     open_run,
@@ -184,6 +185,7 @@ def command(
     chosen = view_of(view)
     options = {name: value for name, value in given.items() if was_given(context, name)}
     check_options(view, chosen, options)
+    check_not_empty("--other", [other])
     if figure is not None:
         check_known_format(figure)
     read = text_of(view, chosen, text)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import typer
 
+from clearformer.cli.tables import table
 from clearformer.data import (
     Data,
     Dataset,
@@ -74,21 +75,13 @@ class DatasetView(ABC):
 
     def print_summary(self) -> None:
         """Print the source of the data, and the table of its splits."""
-        from rich.console import Console
-        from rich.table import Table
-
         for line in self.source():
             typer.echo(line)
         tokenizer = self.dataset.tokenizer
         typer.echo(f"tokenizer  {tokenizer.kind}, {tokenizer.vocab_size:,} tokens")
         typer.echo(f"folder     {self.dataset.folder}\n")
-        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-        table.add_column("split")
-        for header in self.columns:
-            table.add_column(header, justify="right")
-        for name, split in self.dataset.splits.items():
-            table.add_row(name, *self.row(split))
-        Console().print(table)
+        rows = ((name, *self.row(split)) for name, split in self.dataset.splits.items())
+        typer.echo(table(("split", *self.columns), rows))
         for line in self.notes():
             typer.echo(line)
 

@@ -205,7 +205,7 @@ class MaskedLabelledRows(MaskedRows):
 
     def row(self, index: int) -> Row:
         ids = fitted(self.run, self.texts, index)
-        return Row(ids, None, ids[1:-1], 1, self.texts.texts[index])
+        return Row(ids, None, ids[1:-1], 1, text_of(self.run, self.texts, index, ids))
 
     def find(self, stretches: Sequence[tuple[int, int, int]]) -> list[Example]:
         return self.texts.find([row for row, _, _ in stretches])
@@ -225,7 +225,8 @@ class LabelledRows(Rows):
 
     def row(self, index: int) -> Row:
         ids = fitted(self.run, self.texts, index)
-        return Row(ids, None, self.texts.label_ids[[index]], -1, self.texts.texts[index])
+        text = text_of(self.run, self.texts, index, ids)
+        return Row(ids, None, self.texts.label_ids[[index]], -1, text)
 
     def find(self, stretches: Sequence[tuple[int, int, int]]) -> list[Example]:
         assert isinstance(self.prepared, LabelledDataset)
@@ -295,6 +296,12 @@ def fitted(run: RunLike, texts: LabelledSplit, index: int) -> Int[np.ndarray, " 
         return ids
     fitted_lengths(texts, limit, data.too_long)
     return np.append(ids[: limit - 1], ids[-1])
+
+
+def text_of(run: RunLike, texts: LabelledSplit, index: int, ids: Int[np.ndarray, " T"]) -> str:
+    """Return a labelled text, as much of it as its fitted tokens are of."""
+    is_whole = len(ids) == texts.lengths[index]
+    return texts.texts[index] if is_whole else run.tokenizer.decode(ids)
 
 
 def losses_of(rows: Rows, row: Row) -> tuple[Float[np.ndarray, " W"], Int[np.ndarray, " W"]]:

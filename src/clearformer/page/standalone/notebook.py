@@ -39,6 +39,8 @@ def show(
     other = open_beside(selected, device)
     if other is not None and other is not opened and None in (folder_of(opened), folder_of(other)):
         check_names([opened, other])  # of a run in a folder, the second may be another checkpoint
+    if other is not None and other.name == opened.name:
+        selected["versus_checkpoint"] = str(other.step)  # its latest may not be the one that is open here
     begun = first_selection(opened, text, other).model_dump()
     widget = ViewWidget(opened, view, resolve(Selection, begun | selected), other, device)
     if widget.error:

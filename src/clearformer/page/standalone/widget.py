@@ -53,6 +53,8 @@ class ViewWidget(anywidget.AnyWidget):
         self.run, self.found, self._key = run, None, None
         runs = [run] if other is None or other.name == run.name else [run, other]
         self._opened, self._readings = OpenedRuns(runs, device), Readings()
+        if other is not None and other not in runs:
+            self._opened.hold(other)
         shown_view = find_view(view, run)
         super().__init__(
             view=view,

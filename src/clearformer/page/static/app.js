@@ -92,6 +92,7 @@ function Asked({ name, title, about, uses, chosen, missing, onSelect, source }) 
     if (!isNear.current || VIEWS[name].byHand || !(VIEWS[name].isReady?.(model.get("selection")) ?? true) || (key === asked.current && !missing)) return;
     asked.current = missing ? "" : key;
     if (missing) {
+      model.drop(); // an answer about another step would take the place of these words
       model.set("error", missing);
       return;
     }
@@ -106,7 +107,10 @@ function Asked({ name, title, about, uses, chosen, missing, onSelect, source }) 
       askNow.current();
     }, { rootMargin: NEAR });
     if (place.current) watch.observe(place.current);
-    return () => watch.disconnect();
+    return () => {
+      watch.disconnect();
+      model.drop();
+    };
   }, []);
   useEffect(ask, [chosen, missing]);
   return html`<div ref=${place}><${Frame} id=${name} title=${title} about=${about} model=${model} view=${VIEWS[name]} /></div>`;

@@ -181,8 +181,8 @@ STUDIES = (
         meaning=(
             "The bare dot product gives a token half of its weight, not almost all: the other half goes to earlier "
             "occurrences of the same letter, whose embedding is the same. Two matrices take that away (0.05, near "
-            "equal weights), one matrix for both does not. Training then brings about 0.3 back: the last letter tells "
-            "most about the next one."
+            "equal weights), one matrix for both does not. Training then brings it back to about 0.3: the last letter "
+            "tells most about the next one."
         ),
     ),
     Study(

@@ -57,6 +57,12 @@ CLAIM_HEADS = ("claim", "value", "difference", "95% interval", "seeds", "verdict
 PLACE = re.compile(r"(?<![\w.~])(?:~|[A-Za-z]:)?(?:[/\\][\w.+~-]+){2,}")
 
 
+RULE = (
+    "Reproduced means that the mean over the seeds lies within the tolerance, wherever its interval ends; a claim holds "
+    "if the interval of the paired differences lies below zero."
+)
+
+
 def summary(outcomes: Sequence[Outcome], waiting: Sequence[Outcome] = ()) -> Iterator[Node]:
     """Yield the summary at the top of a report of several studies; those in `waiting` have no section."""
     everything = (*outcomes, *waiting)
@@ -66,6 +72,8 @@ def summary(outcomes: Sequence[Outcome], waiting: Sequence[Outcome] = ()) -> Ite
     if claims:
         yield Paragraph(claims_sentence([each for _, each in claims]))
     yield Paragraph(runs_sentence(everything))
+    if published:
+        yield Paragraph(RULE, kind="small")
     if shortened := shortened_sentence(outcomes):
         yield Paragraph(shortened, "Shortened", "warning")
     yield from failed_tables(published, claims)

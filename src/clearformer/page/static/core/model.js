@@ -13,7 +13,7 @@ export class PageModel {
     this.onSelect = onSelect;
     this.source = source;
     /** @type {Record<string, any>} */
-    this.values = { selection: null, found: null, both: null, answer: null, error: "", busy: false, progress: "", ended: false, kept: "", fixed: source.fixed };
+    this.values = { selection: null, asked: null, found: null, both: null, answer: null, error: "", busy: false, progress: "", ended: false, kept: "", fixed: source.fixed };
     /** @type {Map<string, Set<() => void>>} */
     this.listeners = new Map();
     /** @type {AbortController | null} */
@@ -70,9 +70,9 @@ export class PageModel {
     this.set("ended", false);
     const stop = followProgress(this.source, this.name, (words) => this.set("progress", words));
     try {
-      const tell = (/** @type {any} */ part) => asking.signal.aborted || this.take(part);
+      const tell = (/** @type {any} */ part) => asking.signal.aborted || this.take(part, selection);
       const answer = await this.source.ask(this.name, selection, asking.signal, tell);
-      if (!asking.signal.aborted) this.take(answer);
+      if (!asking.signal.aborted) this.take(answer, selection);
     } catch (error) {
       if (!asking.signal.aborted) this.set("error", error instanceof Refused ? error.message : this.source.gone);
     }
@@ -80,8 +80,16 @@ export class PageModel {
     if (this.asking === asking) this.set("busy", false);
   }
 
-  /** @param {any} answer */
-  take(answer) {
+  /** Drop a request that is still open: its answer is no longer wanted. */
+  drop() {
+    this.asking?.abort();
+    this.asking = null;
+    this.set("busy", false);
+  }
+
+  /** @param {any} answer @param {any} asked the selection that it is of */
+  take(answer, asked) {
+    this.set("asked", asked);
     const isDifference = answer.found !== null && typeof answer.found === "object" && "changes" in answer.found;
     this.set("answer", answer);
     this.set("both", isDifference ? answer.found : null);
@@ -100,15 +108,15 @@ export class PageModel {
     return this.source.picture !== null;
   }
 
-  /** The view as a table. @param {AbortSignal} [signal] */
+  /** What is shown, as a table. @param {AbortSignal} [signal] */
   table(signal) {
-    return this.source.table(this.name, this.get("selection"), signal);
+    return this.source.table(this.name, this.get("asked"), signal);
   }
 
-  /** The view as a picture. @param {string} kind @returns {Promise<Blob>} */
+  /** What is shown, as a picture. @param {string} kind @returns {Promise<Blob>} */
   async picture(kind) {
     if (!this.source.picture) throw new Refused("pictures cannot be drawn here");
-    return this.source.picture(this.name, kind, this.get("selection"));
+    return this.source.picture(this.name, kind, this.get("asked"));
   }
 }
 

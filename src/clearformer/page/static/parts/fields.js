@@ -1,5 +1,5 @@
 // Input fields for numbers and texts of the selection.
-import { html, useEffect, useState } from "../core/html.js";
+import { html, useEffect, useRef, useState } from "../core/html.js";
 
 const PAUSE = 350; // milliseconds without a key press before a text is selected
 
@@ -24,10 +24,18 @@ export function NumberField({ label, name, value, low, high, step = 1, hint = ""
  */
 export function TextField({ label, name, value, placeholder = "", lines = 1, onChange }) {
   const [text, setText] = useState(value);
-  useEffect(() => setText(value), [value]);
+  const sent = useRef(value); // what comes back as `value` is no news: more may have been typed since
+  useEffect(() => {
+    if (value === sent.current) return;
+    sent.current = value;
+    setText(value);
+  }, [value]);
   useEffect(() => {
     if (text === value) return undefined;
-    const timer = setTimeout(() => onChange(text), PAUSE);
+    const timer = setTimeout(() => {
+      sent.current = text;
+      onChange(text);
+    }, PAUSE);
     return () => clearTimeout(timer);
   }, [text]);
   const type = (/** @type {any} */ event) => setText(event.target.value);

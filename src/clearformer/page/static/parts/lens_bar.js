@@ -1,5 +1,5 @@
 // The lens bar: the controls of the selection, which all views follow.
-import { html, useEffect, useState } from "../core/html.js";
+import { html, useEffect, useRef, useState } from "../core/html.js";
 import { addReplayed, atHand, stepsOf } from "../core/live.js";
 import { followProgress } from "../core/model.js";
 import { useSignal } from "../core/signal.js";
@@ -32,7 +32,7 @@ export function LensBar({ runs, steps, source, selection, onSelect }) {
       <${TextField} label="Foil" name="foil" value=${selection.foil ?? ""} placeholder="none" onChange=${(/** @type {string} */ foil) => onSelect({ foil: foil || null })} />
       <${NumberField} label="Seed" name="seed" value=${selection.seed} low=${0} high=${2 ** 31 - 1} onChange=${(/** @type {number} */ seed) => onSelect({ seed })} />
     </div>
-    ${(steps.length > 1 || run.step > 0) && run.views.training && html`<${Checkpoints} run=${run} steps=${steps} source=${source} selection=${selection} onSelect=${onSelect} />`}
+    ${(steps.length > 1 || run.step > 0) && run.views.training && html`<${Checkpoints} key=${run.name} run=${run} steps=${steps} source=${source} selection=${selection} onSelect=${onSelect} />`}
   </form>`;
 }
 
@@ -98,7 +98,11 @@ function Marked({ selection, step, look }) {
 function Replay({ run, step, source, selection, look }) {
   const [busy, setBusy] = useState(false);
   const [said, setSaid] = useState("");
+  const isShown = useRef(true);
   useEffect(() => setSaid(""), [step]);
+  useEffect(() => () => {
+    isShown.current = false;
+  }, []);
   const go = async () => {
     setBusy(true);
     setSaid("opening the training");
@@ -106,7 +110,7 @@ function Replay({ run, step, source, selection, look }) {
     try {
       await source.replay({ ...selection, checkpoint: String(step) });
       addReplayed(run, step, source);
-      look(step);
+      if (isShown.current) look(step); // not if another run was chosen meanwhile
     } catch (error) {
       setSaid(error instanceof Refused ? error.message : source.gone);
     }

@@ -12,16 +12,12 @@ const USES = /** @type {const} */ (["run", "checkpoint", "text", "output", "mask
 function LearnedFrom({ model, found, selection }) {
   const busy = useTrait(model, "busy");
   const answer = useTrait(model, "answer");
-  const asked = useTrait(model, "asked"); // the selection that the answer is of
+  const asked = useTrait(model, "asked");
   const isStale = !asked || keyOf(asked, [...USES]) !== keyOf(selection, [...USES]);
-  const ask = () => {
-    model.set("asked", selection);
-    model.ask(selection);
-  };
   return html`<div class="learned">
     <fieldset class="settings" disabled=${isFixed(model, "sample")} aria-label="windows to score">
       <${NumberField} label="Windows to score" name="sample" value=${selection.sample} low=${1} high=${4096} onChange=${(/** @type {number} */ sample) => select(model, { sample })} />
-      <button type="button" class="is-main" disabled=${busy} onClick=${ask}>Score ${thousands(selection.sample)} training windows</button>
+      <button type="button" class="is-main" disabled=${busy} onClick=${() => model.ask(selection)}>Score ${thousands(selection.sample)} training windows</button>
       <span class="note">one backward pass each at every kept checkpoint: this takes a while</span>
     </fieldset>
     ${found && html`<${Found} model=${model} found=${found} isStale=${isStale} notes=${answer.notes} />`}
