@@ -10,7 +10,9 @@ from typing import Any
 import clearformer
 from clearformer.results import Result
 
-CHANGED = {"RunStart"}  # whose folder is another one where a name was taken meanwhile
+CHANGED = {
+    "clearformer.runs.training.RunStart"
+}  # whose folder is another one where a name was taken meanwhile
 
 
 def modules(package: ModuleType) -> Iterator[ModuleType]:
@@ -21,9 +23,9 @@ def modules(package: ModuleType) -> Iterator[ModuleType]:
 
 
 def dataclasses() -> dict[str, type]:
-    """Those that the package defines, by name."""
+    """Those that the package defines, by module and name."""
     return {
-        name: value
+        f"{module.__name__}.{name}": value
         for module in modules(clearformer)
         for name, value in vars(module).items()
         if isinstance(value, type) and is_dataclass(value) and value.__module__ == module.__name__

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from clearformer.cli import main
+from clearformer.decoding.fast.int8 import with_int8_weights
+from clearformer.evaluation.language_model import evaluate_split
 from clearformer.run import load
+from clearformer.runs.folders import read_own_data
+from clearformer.runs.int8 import WINDOWS
 
 TINY = [
     "model.d_model=8",
@@ -352,8 +356,13 @@ def test_what_int8_weights_cost_is_told_beside_the_text(
     assert len(json.loads(told.out)["samples"][0]["tokens"]) == 3
     words = r"int8 weights: \d\.\d MB instead of \d\.\d; held-out loss \d\.\d{4} nats per token, without "
     assert re.search(words + r"int8 \d\.\d{4} \(sample of [\d,]+ tokens\)", told.err)
-    losses = load("a").int8_losses()
+    run = load("a")
+    losses = run.int8_losses()
+    val = read_own_data(run).prepared.splits["val"]
+    own = evaluate_split(with_int8_weights(run.model), val, n_windows=WINDOWS)
+    assert losses.int8_loss == pytest.approx(own.loss, abs=1e-9)
     assert losses.int8_loss == pytest.approx(losses.loss, rel=0.01)
+    assert losses.int8_loss != losses.loss
     assert losses.in_words() in told.err
 
 

@@ -19,7 +19,13 @@ from clearformer.model.feedforward import GELU, ReLU
 from clearformer.model.positions import Sinusoidal
 from clearformer.run import Run
 from clearformer.runs.folders import new_run, runs_folder
-from clearformer.text import BPETokenizerSpec, CharTokenizerSpec, WordPieceTokenizerSpec, specials_of
+from clearformer.text import (
+    BPETokenizerSpec,
+    CharTokenizerSpec,
+    ImportedTokenizer,
+    WordPieceTokenizerSpec,
+    specials_of,
+)
 from clearformer.training.store.checkpoint import Checkpoint, Progress, save_checkpoint
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.store.state import weights_of
@@ -120,6 +126,56 @@ def test_there_and_back(name: str, tmp_path: Path, capsys: pytest.CaptureFixture
         first, second = tmp_path / "out" / file, tmp_path / "again" / file
         assert first.exists() == second.exists()
         assert not first.exists() or first.read_bytes() == second.read_bytes(), file
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_tokenizer_of_ours_comes_back_as_its_kind(name: str, tmp_path: Path) -> None:
+    own = cf.load(make(name)).tokenizer
+    succeed("export", name, tmp_path / "hf")
+    succeed("import", tmp_path / "hf", "--run", "back")
+    back = cf.load("back")
+    assert (type(back.tokenizer), back.tokenizer.fingerprint()) == (type(own), own.fingerprint())
+    assert back.config.tokenizer.kind == own.kind
+
+    config = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": "Other"}))
+    succeed("import", tmp_path / "hf", "--run", "other")
+    if name != "characters":  # which have no template, and are recognised by their file alone
+        assert isinstance(cf.load("other").tokenizer, ImportedTokenizer)
+
+
+def test_characters_that_came_back_refuse_those_they_lack(tmp_path: Path) -> None:
+    succeed("export", make("characters"), tmp_path / "hf")
+    succeed("import", tmp_path / "hf", "--run", "back")
+    with pytest.raises(TokenizerError, match="ñ"):
+        cf.load("back").tokenizer.encode("the ñ")
+
+
+def test_an_exported_translator_never_writes_pad(tmp_path: Path) -> None:
+    tokenizer = cf.load(make("translator")).tokenizer
+    succeed("export", "translator", tmp_path / "hf")
+    settings = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
+    assert settings["suppress_tokens"] == [tokenizer.pad_id]
+
+
+def test_an_imported_run_has_no_data_to_go_on_with(tmp_path: Path) -> None:
+    succeed("export", make("translator"), tmp_path / "hf")
+    succeed("import", tmp_path / "hf", "--run", "back")
+    with pytest.raises(RunError, match="imported"):
+        cf.train(run="back", resume=True, quiet=True)
+
+
+def test_classes_without_names_are_their_numbers_in_order(tmp_path: Path) -> None:
+    model, spec = MODELS["classifier"]
+    tokenizer = spec.train([TEXT], specials=specials_of("encoder"))
+    network = build(model.replace(vocab_size=tokenizer.vocab_size, n_classes=12))
+    run = Run(network.eval(), tokenizer)
+    assert run.config.data.labels == tuple(map(str, range(12)))
+    texts = [" ".join(TEXT.split()[n : n + 5]) for n in range(12)]
+    found = [each.label for each in cf.classify(run, texts)]
+    rows = [*zip(texts, found, strict=True), *((f"the {n}", str(n)) for n in range(12))]
+    (tmp_path / "own.tsv").write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+    assert cf.evaluate(run, tmp_path / "own.tsv").to_dict()["accuracy"] >= len(texts) / len(rows)
 
 
 def test_an_imported_decoder_samples_and_evaluates(

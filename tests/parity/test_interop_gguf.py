@@ -182,7 +182,6 @@ def test_the_vocabulary_is_ours(tmp_path: Path) -> None:
     assert fields["tokenizer.ggml.add_bos_token"].contents() is True
 
 
-@torch.no_grad()
 def test_an_added_token_of_an_imported_vocabulary_is_one_that_a_text_is_searched_for() -> None:
     document = json.loads(TOKENIZER.to_json())
     document["added_tokens"].append(
@@ -210,6 +209,40 @@ def test_a_bpe_that_joins_otherwise_is_not_written(setting: str, value: Any) -> 
         vocabulary_of(imported, imported.vocab_size)
 
 
+IN_A_BLOCK = {
+    "self_attn.q_proj": "attn.W_Q",
+    "self_attn.v_proj": "attn.W_V",
+    "self_attn.o_proj": "attn.W_O",
+    "mlp.up_proj": "mlp.W_in",
+    "mlp.gate_proj": "mlp.W_gate",
+    "mlp.down_proj": "mlp.W_out",
+    "input_layernorm": "ln1",
+    "post_attention_layernorm": "ln2",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "GPT-2"])
+def test_names_and_sizes_are_those_of_the_gguf_package(name: str, tmp_path: Path) -> None:
+    """By transformers' names, which the package's own table knows; a Llama's queries and keys are turned besides."""
+    run = run_of(MODELS[name])
+    to_gguf(run, tmp_path / "tiny.gguf")
+    reader = gguf.GGUFReader(tmp_path / "tiny.gguf")
+    found = {tensor.name: torch.from_numpy(tensor.data.copy()) for tensor in reader.tensors}
+    said = {key: field.contents() for key, field in reader.fields.items()}
+    kind, config = said["general.architecture"], run.model.config
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[kind.upper()], config.n_layers)
+    for theirs, ours in IN_A_BLOCK.items():
+        if ours == "attn.W_Q" and kind == "llama":
+            continue
+        at = names.get_name(f"model.layers.1.{theirs}.weight", (".weight",))
+        assert torch.equal(found[at], run.model.get_parameter(f"blocks.1.{ours}.weight")), at
+    assert said[f"{kind}.rope.freq_base"] == config.position.theta
+    assert said[f"{kind}.attention.layer_norm_rms_epsilon"] == pytest.approx(config.norm.eps)
+    heads = config.attention.n_heads, config.attention.n_key_value_heads
+    assert (said[f"{kind}.attention.head_count"], said[f"{kind}.attention.head_count_kv"]) == heads
+
+
+@torch.no_grad()
 def test_rows_beyond_the_vocabulary_have_unused_tokens(tmp_path: Path) -> None:
     """llama.cpp takes the number of tokens for the number of rows."""
     n_rows = TOKENIZER.vocab_size + 3

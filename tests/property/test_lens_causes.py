@@ -219,6 +219,7 @@ def test_heads_are_scored_or_the_reason_is_said(case: ModelConfig) -> None:
         crosses = "cross_attn" in each.name
         for value in (each.previous, each.duplicate, each.induction):
             assert value != value if crosses else 0 <= value <= 1 + 1e-9
+        assert (each.matching != each.matching) == (case.attention.kind == "mean")  # which has no queries
         for value in (each.copying, each.matching):
             assert value != value or -1 - 1e-9 <= value <= 1 + 1e-9
 

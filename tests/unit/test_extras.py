@@ -26,9 +26,11 @@ from clearformer.training.reporting.loggers import summary_writer_type
 ROOT = Path(__file__).parents[2]
 MODULES = (
     *("babel", "num2words", "sacrebleu", "sklearn", "scipy", "matplotlib", "gguf", "tensorboard"),
-    *("starlette", "uvicorn", "websockets"),
+    *("starlette", "uvicorn", "websockets", "anywidget", "wandb"),
 )
-OF_AN_EXTRA = ("page/server.py", "page/security.py", "page/parts.py")  # imported when a page is opened
+OF_AN_EXTRA = (  # imported when a page is opened, or a view in a notebook
+    *("page/server.py", "page/security.py", "page/parts.py", "page/standalone/widget.py"),
+)
 
 
 def draw() -> None:
@@ -93,6 +95,12 @@ def test_every_module_but_the_built_in_data_is_imported_without_any_extra() -> N
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_package_of_an_extra_is_one_that_may_be_missing() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    needed = {Requirement(each).name.lower() for name, of in extras.items() if name != "all" for each in of}
+    assert {"sklearn" if name == "scikit-learn" else name for name in needed} == set(MODULES)
 
 
 # --- pyproject.toml and the lock files ----------------------------------------------------------------------

@@ -83,6 +83,8 @@ def _generation(config: ModelConfig, ids: SpecialIds) -> dict[str, Any]:
         search = BeamSearch()
         fields |= {"num_beams": search.beams, "length_penalty": search.length_penalty.alpha}
         fields |= {"early_stopping": search.early_stopping, "max_length": config.max_seq_len}
+        if ids.pad is not None and ids.pad != ids.eos:
+            fields["suppress_tokens"] = [ids.pad]  # which no translation here contains
     return fields
 
 

@@ -301,12 +301,12 @@ def run_config(
 
     Args:
         model: The model's settings.
-        labels: The names of its classes.
+        labels: The names of its classes; by default their numbers.
         tokenizer: The kind of its tokenizer; a kind that no setting names is ignored.
     """
     data, objective = TASKS["classes" if model.n_classes is not None else model.family]
-    if isinstance(data, LabelledData):
-        data = data.replace(labels=labels)
+    if isinstance(data, LabelledData) and model.n_classes is not None:
+        data = data.replace(labels=labels or tuple(map(str, range(model.n_classes))))
     train = TrainConfig(objective=objective, max_steps=STEPS, dtype="float32", compile=False)
     config = RunConfig(model=model, data=data, train=train)
     known = slot_variants(RunConfig.model_fields["tokenizer"])

@@ -66,6 +66,18 @@ def _way_to_get(path: Path) -> str:
     return "`clearformer tokenizer train` makes one"
 
 
+def own_tokenizer(document: Mapping[str, Any]) -> Tokenizer | None:
+    """Return the tokenizer of a file that clearformer made; None of any other file.
+
+    Raises:
+        TokenizerError: the file is damaged.
+    """
+    try:
+        return _ours(document)
+    except NotOursError:
+        return None
+
+
 def _from_document(document: Any, text: str, path: Path) -> Tokenizer:
     if is_own_kind(document):
         return read_own_kind(document)

@@ -149,7 +149,9 @@ def resumed_task(config: RunConfig, folder: RunFolder, reporter: Reporter) -> Ta
 
     Raises:
         DataError: they are others, or no longer there.
+        RunError: the run was imported, and began on no data that are known.
     """
+    folder.trained_on()
     check_not_moved(config.data)
     tokenizer = folder.read_tokenizer(config.model.vocab_size)
     try:

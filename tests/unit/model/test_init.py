@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from clearformer.config import slot_variants
 from clearformer.model import Decoder, ModelConfig, Transformer, build, initialise
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import ReLU
@@ -134,7 +135,13 @@ def test_a_classifier_of_zero_outputs_prefers_no_class() -> None:
     assert classifier.get_parameter("pooler.weight").any()
 
 
-@pytest.mark.parametrize("init", EVERY_KIND)
+def test_every_kind_is_here() -> None:
+    assert {each.kind for each in (*EVERY_KIND, Torch())} == set(
+        slot_variants(ModelConfig.model_fields["init"])
+    )
+
+
+@pytest.mark.parametrize("init", [*EVERY_KIND, Torch()])  # whose biases are drawn too
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_model_made_without_memory_is_filled_like_any_other(init: Any, family: str) -> None:
     expected = of_family(family, init)
@@ -150,8 +157,9 @@ def test_a_model_made_without_memory_is_filled_like_any_other(init: Any, family:
     torch.testing.assert_close(decoder.state_dict(), expected.state_dict(), rtol=0, atol=0)
 
 
-def test_a_parameter_s_numbers_follow_from_the_seed_and_its_name_alone() -> None:
-    deep, shallow, other = (model(Gaussian(), n_layers=n) for n in (3, 2, 2))
+@pytest.mark.parametrize("init", [Gaussian(), Torch()])
+def test_a_parameter_s_numbers_follow_from_the_seed_and_its_name_alone(init: Any) -> None:
+    deep, shallow, other = (model(init, n_layers=n) for n in (3, 2, 2))
     initialise(deep, seed=5)
     initialise(shallow, seed=5)
     initialise(other, seed=6)

@@ -8,10 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.autograd.functional import jacobian
 
 from clearformer.data.text.sources import markov_chain
 from clearformer.study.lectures import studies
-from clearformer.study.measures.attention import drawn_scores, exponent, self_term
+from clearformer.study.measures.attention import (
+    N_KEYS,
+    N_QUERIES,
+    drawn_scores,
+    exponent,
+    generator_of,
+    self_term,
+)
 from clearformer.study.measures.information import (
     entropy_rate,
     parameters_of_gpt,
@@ -110,13 +118,16 @@ def test_scores_have_the_standard_deviation_of_the_formula(d_k: int) -> None:
 
 
 def test_the_gradient_is_the_norm_of_the_softmax_s_jacobian() -> None:
-    """Of one key or two it is known: 0, and p (1 - p) 2."""
-    p = torch.tensor([0.3, 0.7], dtype=torch.float64)
-    jacobian = torch.autograd.functional.jacobian(lambda s: s.softmax(-1), p.log())
-    squares = p.square().sum()
-    formula = (squares - 2 * p.pow(3).sum() + squares.square()).sqrt()
-    assert formula == pytest.approx(jacobian.norm().item())
-    assert formula == pytest.approx(2 * 0.3 * 0.7)
+    numbers = generator_of(1, "scores 16")
+    q, k = torch.randn(N_QUERIES, 16, generator=numbers), torch.randn(N_KEYS, 16, generator=numbers)
+    scores = (q @ k.T / 4).double()
+    norms = torch.stack([jacobian(lambda s: s.softmax(-1), row).norm() for row in scores[:9]])
+    p = scores.softmax(-1)
+    every = torch.stack([(torch.diag(row) - torch.outer(row, row)).norm() for row in p])
+    torch.testing.assert_close(every[:9], norms)
+    found = drawn_scores(1, 16, scaled=True)
+    assert found["gradient"] == pytest.approx(every.mean().item())
+    assert found["gradient_median"] == pytest.approx(every.median().item())
 
 
 def test_a_token_s_score_with_itself_is_sqrt_d() -> None:

@@ -158,10 +158,12 @@ def require_room(split: PairSplit, max_tokens: int, n_before: int = 0, is_traine
     if not len(too_long):
         return
     first = int(too_long[0])
-    side = SIDES[int(split.target_lengths[first] > split.source_lengths[first])]
+    side = SIDES[int(split.target_lengths[first] > split.source_lengths[first] + n_before)]
     others = f" (and {len(too_long) - 1:,} more pairs)" if len(too_long) > 1 else ""
     leave_out = (
-        f", or leave such pairs out with data.max_length={max_tokens - 1}" if split.name != "test" else ""
+        f", or leave such pairs out with data.max_length={max_tokens - 1 - n_before}"
+        if split.name != "test"
+        else ""
     )
     settings = f"set model.max_seq_len={longest.max() + 1} or more{leave_out}"
     raise DataError(

@@ -15,10 +15,12 @@ from clearformer.model import ModelConfig
 from clearformer.text import Tokenizer, VocabularyTokenizer
 from clearformer.text.documents import added_tokens, open_backend
 from clearformer.text.kinds.imported import ImportedTokenizer, marks_of
-from clearformer.text.tokenizer import BERT_CLS, BERT_MASK, BERT_PAD, BERT_SEP, BERT_UNK
+from clearformer.text.load import own_tokenizer
+from clearformer.text.tokenizer import BERT_CLS, BERT_MASK, BERT_PAD, BERT_SEP, BERT_UNK, ROLES
 
 logger = logging.getLogger(__name__)
 
+ROLE_IDS = tuple(f"{role}_id" for role in ROLES)
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 BERT_NAMES = {  # which transformers takes where a folder names none, as those of the first BERTs
@@ -105,11 +107,14 @@ def _roles_there(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, Any]:
 def read_tokenizer(folder: Path, fields: Fields, config: ModelConfig) -> Tokenizer:
     """Read the tokenizer of a folder, and add unused tokens up to the size of the model's vocabulary.
 
+    One of our kinds that was written here is read as that kind, any other as an `ImportedTokenizer`.
+
     Raises:
         TokenizerError: there is none, it is damaged, or it has more tokens than the model.
         ConfigError: a special token's id in config.json is no whole number.
     """
     document = read_document(folder)
+    own = _written_here(folder, document, config)
     try:
         backend = open_backend(document)
         ids = backend.get_vocab(with_added_tokens=True)
@@ -118,9 +123,24 @@ def read_tokenizer(folder: Path, fields: Fields, config: ModelConfig) -> Tokeniz
         roles = _roles_here(folder, fields, config, ids, before)
         if config.family == "decoder" and "pad_token" not in _named_tokens(folder):
             _drop_padding_of_text(roles, document)
-        return ImportedTokenizer(document, roles)
+        imported = ImportedTokenizer(document, roles)
     except TokenizerError as error:
         raise TokenizerError(f"{folder / TOKENIZER}: {error}") from None
+    if own is not None and all(getattr(own, role) == getattr(imported, role) for role in ROLE_IDS):
+        return own
+    return imported
+
+
+def _written_here(folder: Path, document: dict[str, Any], config: ModelConfig) -> Tokenizer | None:
+    """Return the tokenizer of a folder that `tokenizer_documents` made, which is one of our kinds; else None."""
+    try:
+        own = own_tokenizer({**document, "post_processor": None})
+    except TokenizerError:  # the import says more about it
+        return None
+    if own is None or own.vocab_size != config.vocab_size or not (folder / TOKENIZER_CONFIG).is_file():
+        return None
+    there = {TOKENIZER: document, TOKENIZER_CONFIG: read_json(folder / TOKENIZER_CONFIG)}
+    return own if there == tokenizer_documents(own, config) else None
 
 
 def read_document(folder: Path) -> dict[str, Any]:

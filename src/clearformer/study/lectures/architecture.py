@@ -447,8 +447,8 @@ SCHEDULE_STUDY = Study(
     refuted_if="A constant rate, tuned like the others, reaches a held-out loss no higher than cosine's.",
     meaning=(
         "Decay gains 0.04 (inverse square root) to 0.07 nats over a constant rate. Three seeds decide nothing between "
-        "cosine, stable-decay and the inverse square root. All schedules with decay were best at the highest rate tried, the constant one "
-        "at the middle one: it is decay that makes a high rate pay off."
+        "cosine, stable-decay and the inverse square root. All schedules with decay were best at the highest rate "
+        "tried, the constant one at the middle one: it is decay that makes a high rate pay off."
     ),
 )
 

@@ -58,8 +58,8 @@ PLACE = re.compile(r"(?<![\w.~])(?:~|[A-Za-z]:)?(?:[/\\][\w.+~-]+){2,}")
 
 
 RULE = (
-    "Reproduced means that the mean over the seeds lies within the tolerance, wherever its interval ends; a claim holds "
-    "if the interval of the paired differences lies below zero."
+    "Reproduced means that the mean over the seeds lies within the tolerance, wherever its interval ends; a claim "
+    "holds if the interval of the paired differences lies below zero."
 )
 
 

@@ -2,16 +2,21 @@
 
 from pathlib import Path
 
-from torch import nn
-
+from clearformer.config import flat, whole
 from clearformer.errors import ConfigError, RunError
+from clearformer.model import ModelConfig, Transformer
 from clearformer.text import Tokenizer, TokenizerConfig
 from clearformer.training.config import RunConfig
 from clearformer.training.reporting.report import Reporter
+from clearformer.training.setup import as_written
 from clearformer.training.store.checkpoint import newest_whole
 from clearformer.training.store.folder import RunFolder
 
 HEADS = ("head.", "head_bias", "masked_head.", "pooler.", "classifier.")  # parts that belong to one task
+MAY_DIFFER = frozenset(
+    {"vocab_size", "max_seq_len", "dropout", "init", "masked_head", "head_bias", "n_classes", "pooling"}
+)
+"""Settings of section `model` of the heads, and those that change no result of the weights."""
 ABSENT = "absent"
 
 
@@ -34,7 +39,7 @@ def pretrained_tokenizer(config: RunConfig) -> Tokenizer | None:
     return folder.read_tokenizer(theirs.model.vocab_size)
 
 
-def load_pretrained(model: nn.Module, run: Path, reporter: Reporter) -> None:
+def load_pretrained(model: Transformer, run: Path, reporter: Reporter) -> None:
     """Load a model's weights from the newest checkpoint of another run.
 
     Heads that only one of the models has are skipped, and so is a classifier with another number of classes.
@@ -64,6 +69,18 @@ def load_pretrained(model: nn.Module, run: Path, reporter: Reporter) -> None:
     anew = ", ".join(sorted({name.partition(".")[0] for name in own.keys() - weights.keys()}))
     reporter.say(
         f"starting from the weights of {run}, step {checkpoint.progress.step}{anew and f'; new: {anew}'}"
+    )
+    if other := _other_settings(model.config, RunFolder(run).read_config().model):
+        reporter.say(f"these weights were trained with other settings: {other}")
+
+
+def _other_settings(own: ModelConfig, theirs: ModelConfig) -> str:
+    """Return the settings of a model that differ from those that its weights were trained with, but for its heads."""
+    before = flat(whole(theirs))
+    return ", ".join(
+        f"model.{key}={as_written(value)} (there {as_written(before.get(key))})"
+        for key, value in flat(whole(own)).items()
+        if key.partition(".")[0] not in MAY_DIFFER and before.get(key) != value
     )
 
 

@@ -141,8 +141,10 @@ class Task(ABC):
         Raises:
             ConfigError: the configuration sets another size.
         """
-        size = dataset.tokenizer.vocab_size
-        return config.replace(model=with_size(config.model, "vocab_size", size, "the tokenizer's {} tokens"))
+        size, whose = dataset.tokenizer.vocab_size, "the tokenizer's {} tokens"
+        has_rows_of_its_own = config.train.pretrained is not None  # which may be more than there are tokens
+        model = with_size(config.model, "vocab_size", size, whose, may_be_larger=has_rows_of_its_own)
+        return config.replace(model=model)
 
     @property
     def data_sha256(self) -> str:
@@ -298,13 +300,17 @@ class Task(ABC):
         """
 
 
-def with_size(model: ModelConfig, key: str, size: int, whose: str) -> ModelConfig:
+def with_size(
+    model: ModelConfig, key: str, size: int, whose: str, may_be_larger: bool = False
+) -> ModelConfig:
     """Return a model's configuration with a size that the data decide.
 
     Raises:
-        ConfigError: the configuration sets another size.
+        ConfigError: the configuration sets another size; a larger one is kept if it `may_be_larger`.
     """
     current = getattr(model, key)
+    if may_be_larger and current is not None and current > size:
+        return model
     if current is not None and current != size:
         raise ConfigError(
             f"model.{key}: {current} does not match {whose.format(size)}; remove it to use that number"

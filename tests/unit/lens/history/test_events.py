@@ -149,6 +149,7 @@ def test_what_a_family_cannot_have_is_left_out_with_a_word(runs: dict[str, Any])
         found = lens.events(runs[kind])
         assert found.induction == []
         assert found.bigram_loss is None
+        assert [event.name for event in found.events] == ["induction", "bigram"]
         assert all("encoder" in event.reason for event in found.events)
         json.dumps(found.to_dict())
 

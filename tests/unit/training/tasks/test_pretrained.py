@@ -93,6 +93,19 @@ def test_of_the_same_task_everything_is_taken(
         assert all(torch.equal(weight, theirs[name]) for name, weight in model.state_dict().items())
 
 
+def test_settings_that_the_weights_were_not_trained_with_are_told(
+    trained: Trained, begun: Begun, begin_with: Callable[[str], str]
+) -> None:
+    """What has no weights, such as a position's kind, would pass without a word."""
+    trained("first", "masked", "model.position=rope", "train.max_steps=2")
+    listener = Listener()
+    begun("a", "masked", "model.position=alibi", "model.dropout=0.3", begin_with("first"), reporter=listener)
+    assert listener.said.endswith("with other settings: model.position.kind=alibi (there rope)")
+    same = Listener()
+    begun("b", "masked", "model.position=rope", "model.dropout=0.3", begin_with("first"), reporter=same)
+    assert "other settings" not in same.said
+
+
 def test_a_classifier_of_other_classes_begins_anew(
     trained: Trained, begun: Begun, run_folder: Folders, begin_with: Callable[[str], str], tmp_path: Path
 ) -> None:
