@@ -198,7 +198,7 @@ def tokens_read(model: Transformer, tokenizer: Tokenizer, text: str | list[int])
     if isinstance(model, Encoder):
         return with_specials(ids, bos, eos)
     if isinstance(model, EncoderDecoder):
-        return with_specials(ids, tokenizer.before_source, eos)
+        return with_specials(ids, tokenizer.before_pair, eos)
     return with_specials(ids, bos)
 
 

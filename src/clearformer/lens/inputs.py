@@ -297,7 +297,7 @@ def _output(
         raise UserError("output: a model alone needs the ids that the encoder-decoder writes")
     _, bos, eos = translator(model, tokenizer)
     if plain is not None:
-        return [bos, *ids_of(tokenizer, plain)], eos
+        return [bos, *tokenizer.before_pair, *ids_of(tokenizer, plain)], eos
     key = ("translation", tuple(source), bos, eos)
     [[best]] = once(model, key, lambda: translate_texts(model, tokenizer, [source], BeamSearch(beams=1)))
     written = [bos, *best.tokens]

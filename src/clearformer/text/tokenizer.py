@@ -185,8 +185,8 @@ class Tokenizer(ABC):
         return self._roles.get("bos")
 
     @property
-    def before_source(self) -> tuple[int, ...]:
-        """The ids before an encoder-decoder's source text: none, except in some imported tokenizers."""
+    def before_pair(self) -> tuple[int, ...]:
+        """The ids before both texts of an encoder-decoder, after <bos>: none, but in imported ones such as BART's."""
         return ()
 
     @property

@@ -24,20 +24,20 @@ from clearformer.errors import TokenizerError
 from clearformer.text import Tokenizer
 
 STREAM = 2
-NOTHING = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
 class PairBatch:
     """Some pairs as a model takes them; arrays of int64, and masks that are True where a token is real.
 
-    A target y1 ... yn is read as <bos> y1 ... yn and predicted as y1 ... yn <eos>.
+    A target y1 ... yn is read as <bos> y1 ... yn and predicted as y1 ... yn <eos>. A tokenizer's `before_pair`, usually
+    nothing, is before x1 and y1.
     """
 
     indices: np.ndarray
     """[B]: the indices of these pairs in the split."""
     source: np.ndarray
-    """[B S]: x1 ... xm <eos>, then <pad>; before x1 the tokenizer's `before_source`, usually nothing."""
+    """[B S]: x1 ... xm <eos>, then <pad>."""
     source_padding: np.ndarray
     """[B S]."""
     tokens: np.ndarray
@@ -59,8 +59,8 @@ class PairRows:
     def __init__(self, split: PairSplit, tokenizer: Tokenizer, multiple: int, max_tokens: int | None = None):
         self._split = split
         self._pad_id, self._bos_id, self._eos_id = special_ids(tokenizer)
-        self._before = np.array(tokenizer.before_source, np.int64)
-        lengths = np.stack((split.source_lengths + len(self._before), split.target_lengths), axis=1) + 1
+        self._before = np.array(tokenizer.before_pair, np.int64)
+        lengths = np.stack((split.source_lengths, split.target_lengths), axis=1) + len(self._before) + 1
         rounded = -(-lengths // multiple) * multiple
         self.widths = rounded if max_tokens is None else np.maximum(lengths, np.minimum(rounded, max_tokens))
         """The width of each pair's source and target, [N 2]: tokens with the special ones, rounded up."""
@@ -70,24 +70,27 @@ class PairRows:
         source_width, target_width = self.widths[indices].max(axis=0).tolist()
         wanted = indices[rows]
         sources, targets = self._split.sides
-        tokens = np.full((len(wanted), target_width), self._bos_id, np.int64)
-        tokens[:, 1:] = targets.padded(wanted, target_width - 1, self._pad_id)
+        first = [self._bos_id, *self._before]
+        tokens = np.empty((len(wanted), target_width), np.int64)
+        tokens[:, : len(first)] = first
+        tokens[:, len(first) :] = targets.padded(wanted, target_width - len(first), self._pad_id)
         return PairBatch(
             wanted,
-            *self._ended(sources, wanted, source_width, self._pad_id, self._before),
+            *self._ended(sources, wanted, source_width, self._pad_id),
             tokens,
             *self._ended(targets, wanted, target_width, IGNORED),
             self.n_target_tokens(indices),
         )
 
     def n_target_tokens(self, indices: np.ndarray) -> int:
-        """Return the number of targets of these pairs, <eos> included."""
-        return int(self._split.target_lengths[indices].sum()) + len(indices)
+        """Return the number of targets of these pairs, <eos> and what is before each included."""
+        return int(self._split.target_lengths[indices].sum()) + len(indices) * (len(self._before) + 1)
 
     def _ended(
-        self, side: PairSide, indices: np.ndarray, width: int, fill: int, before: np.ndarray = NOTHING
+        self, side: PairSide, indices: np.ndarray, width: int, fill: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows of `before`, the tokens and <eos>, padded with `fill`, and the mask of their real tokens."""
+        """Return rows of what is before, the tokens and <eos>, padded with `fill`, and the mask of real tokens."""
+        before = self._before
         lengths = side.lengths[indices] + len(before)
         rows = np.empty((len(indices), width), np.int64)
         rows[:, : len(before)] = before

@@ -140,7 +140,7 @@ def prepare_pairs(
     splits = open_pair_splits(folder, manifest, preparation.source.place)
     if max_tokens is not None:
         for split in splits.values():
-            require_room(split, max_tokens, len(tokenizer.before_source), is_trained)
+            require_room(split, max_tokens, len(tokenizer.before_pair), is_trained)
     dataset = PairDataset(tokenizer, splits, manifest, folder)
     for note in dataset.notes:
         logger.info("%s", note)
@@ -153,12 +153,12 @@ def require_room(split: PairSplit, max_tokens: int, n_before: int = 0, is_traine
     Raises:
         DataError: there is one; the message names the first, its length and the settings that help, if any still can.
     """
-    longest = np.maximum(split.source_lengths + n_before, split.target_lengths)
+    longest = np.maximum(split.source_lengths, split.target_lengths) + n_before
     too_long = np.flatnonzero(longest + 1 > max_tokens)
     if not len(too_long):
         return
     first = int(too_long[0])
-    side = SIDES[int(split.target_lengths[first] > split.source_lengths[first] + n_before)]
+    side = SIDES[int(split.target_lengths[first] > split.source_lengths[first])]
     others = f" (and {len(too_long) - 1:,} more pairs)" if len(too_long) > 1 else ""
     leave_out = (
         f", or leave such pairs out with data.max_length={max_tokens - 1 - n_before}"

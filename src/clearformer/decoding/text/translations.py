@@ -175,7 +175,7 @@ def encode_sources(
         try:
             is_empty = not (sentence.strip() if isinstance(sentence, str) else sentence)
             ids = [] if is_empty else ids_of(tokenizer, sentence)
-            sources.append([] if is_empty else with_specials(ids, tokenizer.before_source, [eos]))
+            sources.append([] if is_empty else with_specials(ids, tokenizer.before_pair, [eos]))
         except TokenizerError as error:
             raise located(error, place(number)) from None
     too_long = [i for i, source in enumerate(sources) if len(source) > limit]

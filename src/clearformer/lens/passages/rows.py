@@ -250,10 +250,11 @@ class PairRows(Rows):
         return len(self.pairs)
 
     def row(self, index: int) -> Row:
-        before, behind = self.tokenizer.before_source, [self.tokenizer.eos_id]
+        before, behind = self.tokenizer.before_pair, [self.tokenizer.eos_id]
         source = np.array([*before, *self.pairs.source(index).tolist(), *behind])
         target = self.pairs.target(index)
         text, output = self.pairs.source_texts[index], self.pairs.target_texts[index]
+        target = [*before, *target]
         ids, targets = np.array([self.tokenizer.bos_id, *target]), np.array([*target, *behind])
         return Row(ids, source, targets, 0, text, output)
 

@@ -42,8 +42,7 @@ function followTraits(model, own) {
   const select = () => own.look(model.get("selection"));
   const answer = () => {
     const { byteLength } = model.get("answer");
-    if (byteLength) own.take(decode(bufferOf(model.get("answer"))));
-    own.set("asked", model.get("selection")); // the kernel answers each selection, also where the page would wait to be asked
+    if (byteLength) own.take(decode(bufferOf(model.get("answer"))), model.get("selection")); // the kernel answers each selection
     own.set("error", model.get("error"));
     own.set("busy", false);
   };

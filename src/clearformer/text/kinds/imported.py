@@ -98,11 +98,11 @@ class ImportedTokenizer(Tokenizer):
         self.lossless = _keeps_all(parsed, ids) and all(len(spellings[token]) > 1 for token in special)
         super().__init__(spellings, {spellings[token]: token for token in special}, known)
         marks = marks_of(backend)
-        self._before_source = tuple(marks[: marks.index(self.eos_id)]) if self.eos_id in marks else ()
+        self._before_pair = tuple(marks[: marks.index(self.eos_id)]) if self.eos_id in marks else ()
 
     @property
-    def before_source(self) -> tuple[int, ...]:
-        return self._before_source
+    def before_pair(self) -> tuple[int, ...]:
+        return self._before_pair
 
     def _bytes_of(self, spelling: str) -> bytes:
         return self._decoding.bytes_of(spelling)

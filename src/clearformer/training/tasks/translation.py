@@ -62,7 +62,7 @@ class TranslationTask(Task):
         assert isinstance(objective, TranslationObjective)
         train, read, max_tokens = dataset.splits["train"], None, config.model.max_seq_len
         if objective.bpe_dropout:
-            room = max_tokens - 1 - len(self.tokenizer.before_source)
+            room = max_tokens - 1 - len(self.tokenizer.before_pair)
             read = ReadAnew(train, self.tokenizer, objective.bpe_dropout, config.seed, room)
         self.batches = PairBatches(
             train, self.tokenizer, objective.batch_tokens, config.seed, read=read, max_tokens=max_tokens

@@ -207,20 +207,22 @@ def test_a_tokenizer_without_what_translating_needs_is_refused(specials: tuple[s
         PairBatches(split_of([(1, 1)]), tokenizer, 100, seed=0)
 
 
-class OpensSources(CharTokenizer):
-    """A vocabulary whose sources begin with <bos>, as BART's do."""
+class OpensTexts(CharTokenizer):
+    """A vocabulary whose texts begin with <bos>, as BART's do."""
 
     @property
-    def before_source(self) -> tuple[int, ...]:
+    def before_pair(self) -> tuple[int, ...]:
         assert self.bos_id is not None
         return (self.bos_id,)
 
 
-def test_what_stands_before_a_source_is_in_the_batch() -> None:
+def test_what_stands_before_the_texts_of_a_pair_is_in_the_batch() -> None:
     plain = [spelling for spelling in TOKENIZER.spellings if spelling not in TOKENIZER.specials]
-    tokenizer = OpensSources(plain, TOKENIZER.specials)
+    tokenizer = OpensTexts(plain, TOKENIZER.specials)
     [batch] = batches_in_order(split_of([(2, 3), (1, 4)]), tokenizer, 100, multiple=1)
     order = np.argsort(batch.indices)
     assert batch.source[order].tolist() == [[BOS, 0, 1, EOS], [BOS, 1, EOS, PAD]]
     assert batch.source_padding[order].tolist() == [[True] * 4, [True, True, True, False]]
-    assert batch.targets[order].tolist() == [[0, 1, 2, EOS, -100], [1, 2, 3, 4, EOS]]
+    assert batch.tokens[order].tolist() == [[BOS, BOS, 0, 1, 2, PAD], [BOS, BOS, 1, 2, 3, 4]]
+    assert batch.targets[order].tolist() == [[BOS, 0, 1, 2, EOS, -100], [BOS, 1, 2, 3, 4, EOS]]
+    assert batch.n_target_tokens == 11
