@@ -102,6 +102,7 @@ def prepare_data(
     *,
     max_tokens: int | None = None,
     check: bool = False,
+    uses_labels: bool = True,
     progress: Progress = lambda *_: None,
 ) -> Prepared:
     """Prepare data of any kind as tokens, or open what the cache holds.
@@ -111,6 +112,7 @@ def prepare_data(
         tokenizer: The tokenizer of a trained model, or the spec to train one from.
         max_tokens: The model's positions, into which both sides of a pair must fit; other kinds ignore it.
         check: Whether to verify the SHA-256 of what is found in the cache.
+        uses_labels: Whether the labels of labelled texts are to be learnt.
         progress: Called with the progress.
 
     Raises:
@@ -127,4 +129,4 @@ def prepare_data(
                 data, tokenizer, max_tokens, is_trained=is_trained, check=check, progress=progress
             )
         case LabelledData():
-            return prepare_labelled(data, tokenizer, check=check, progress=progress)
+            return prepare_labelled(data, tokenizer, check=check, uses_labels=uses_labels, progress=progress)

@@ -166,7 +166,12 @@ def other_data(run: RunLike, choice: DataChoice, spelled: Spelled = str) -> _Cho
         DataError: the data cannot be used.
     """
     config = run.config.replace(data=data_of_files(run.config.data, choice.files, spelled))
-    prepared = prepare_data(config.data, run.tokenizer, max_tokens=config.model.max_seq_len)
+    prepared = prepare_data(
+        config.data,
+        run.tokenizer,
+        max_tokens=config.model.max_seq_len,
+        uses_labels=config.train.objective.predicts_classes,
+    )
     data = EvaluationData(
         config, prepared, WHOLE, choice.name, f"all of {choice.name}", partial(training_data, run)
     )

@@ -466,7 +466,12 @@ def read_own_data(run: RunLike, *, allow_changed: bool = False) -> OwnData:
     """
     run.folder.trained_on()  # raises for an imported run, before data are read that are not its own
     try:
-        prepared = prepare_data(run.config.data, run.tokenizer, max_tokens=run.config.model.max_seq_len)
+        prepared = prepare_data(
+            run.config.data,
+            run.tokenizer,
+            max_tokens=run.config.model.max_seq_len,
+            uses_labels=run.config.train.objective.predicts_classes,
+        )
     except (DataError, TokenizerError) as error:
         raise DataError(f"{error}; {OTHER_DATA}") from None
     difference = run.folder.difference_of_text(prepared.manifest["source"]["sha256"])

@@ -124,7 +124,12 @@ class Trial:
             {"data": whole(self.config.data), "tokenizer": whole(self.config.tokenizer), "n": tokens}
         )
         if wanted not in self.data_keys:
-            manifest = prepare_data(self.config.data, self.config.tokenizer, max_tokens=tokens).manifest
+            manifest = prepare_data(
+                self.config.data,
+                self.config.tokenizer,
+                max_tokens=tokens,
+                uses_labels=self.config.train.objective.predicts_classes,
+            ).manifest
             self.data_keys[wanted] = manifest["source"]["sha256"][:SHORT]
         return self.data_keys[wanted]
 

@@ -141,6 +141,7 @@ def prepare_labelled(
     cache_dir: Path | None = None,
     *,
     check: bool = False,
+    uses_labels: bool = True,
     progress: Progress = lambda *_: None,
 ) -> LabelledDataset:
     """Prepare the texts of `config` with their tokens, made now or found in the cache.
@@ -153,6 +154,7 @@ def prepare_labelled(
         tokenizer: The tokenizer, with the special tokens of an encoder, or the spec to train one from.
         cache_dir: A folder to use instead of the user's cache folder.
         check: Whether to verify the SHA-256 of tokens found in the cache; their sizes are always verified.
+        uses_labels: See `open_labelled`.
         progress: Called with the progress, in characters or, while encoding, in texts.
 
     Raises:
@@ -161,7 +163,7 @@ def prepare_labelled(
         DiskError: the cache cannot be written.
     """
     progress("reading", 0, None)
-    preparation = _Preparation(open_labelled(config), cache_dir or cache_folder(), progress)
+    preparation = _Preparation(open_labelled(config, uses_labels), cache_dir or cache_folder(), progress)
     if not isinstance(tokenizer, Tokenizer):
         tokenizer = preparation.trained(tokenizer)
     require_encoder_specials(tokenizer)

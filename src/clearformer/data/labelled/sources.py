@@ -93,8 +93,12 @@ class LabelledTexts:
                     )
 
 
-def open_labelled(config: LabelledData) -> LabelledTexts:
+def open_labelled(config: LabelledData, uses_labels: bool = True) -> LabelledTexts:
     """Read and check the texts that `config` names.
+
+    Args:
+        config: The texts and their splits.
+        uses_labels: Whether the labels are to be learnt; if not, any will do, as many or few as there are.
 
     Raises:
         DataError: there is no such name or file, a line of it cannot be used, or the texts cannot be learnt from.
@@ -106,6 +110,10 @@ def open_labelled(config: LabelledData) -> LabelledTexts:
         texts = _texts_of_files(config) if config.path is not None else _built_in_texts(config)
     texts = replace(texts, given_labels=config.labels)
     texts.check_not_empty()
+    if not uses_labels:
+        every = {each.label for of_split in texts.splits.values() for each in of_split}
+        texts = replace(texts, given_labels=tuple(sorted(every)))
+        return _hold_out(texts, config.held_out) if "val" not in texts.splits and config.held_out else texts
     texts.check_several_labels()
     if "val" not in texts.splits and config.held_out:
         texts = _hold_out(texts, config.held_out)

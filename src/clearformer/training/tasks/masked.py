@@ -117,7 +117,7 @@ class MaskedTask(Task):
     ) -> Dataset | LabelledDataset:
         data, tokenizer_or_settings = config.data, tokenizer or config.tokenizer
         if isinstance(data, LabelledData):
-            return prepare_labelled(data, tokenizer_or_settings, progress=progress)
+            return prepare_labelled(data, tokenizer_or_settings, uses_labels=False, progress=progress)
         assert isinstance(data, TextData)
         return prepare(data, tokenizer_or_settings, specials=specials_of("encoder"), progress=progress)
 

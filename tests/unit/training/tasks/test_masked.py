@@ -14,6 +14,8 @@ from clearformer.data.masking import MaskedBatch
 from clearformer.errors import ConfigError, DataError
 from clearformer.evaluation.masked import evaluate_masked
 from clearformer.model import Encoder
+from clearformer.run import load
+from clearformer.runs.scores import evaluate
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import Training, TrainResult
 from clearformer.training.store.checkpoint import list_checkpoints, load_checkpoint
@@ -147,6 +149,21 @@ def test_a_part_with_nothing_to_guess_has_no_loss_and_is_never_the_best(
     assert (progress.val_loss, progress.best_step) == (None, None)
     assert outcome.evaluation is not None
     assert outcome.evaluation.loss > 0
+
+
+def test_labels_are_left_aside(
+    trained: Trained, run_folder: Callable[[str], RunFolder], tmp_path: Path
+) -> None:
+    """One is enough, and held-out texts may have others."""
+    for name, label in (("train", "x"), ("val", "z"), ("other", "y")):
+        rows = "".join(f"a b c {n} {name}\t{label}\n" for n in range(9))
+        (tmp_path / f"{name}.tsv").write_text(f"text\tlabel\n{rows}")
+    paths = (f"data.path={tmp_path / 'train.tsv'}", f"data.val_path={tmp_path / 'val.tsv'}")
+    result = trained("a", "masked-labelled", *paths, "train.max_steps=2")
+    assert len(result.task.dataset.splits["val"]) == 9  # type: ignore[attr-defined]
+    run = load(run_folder("a").path)
+    assert evaluate(run, tmp_path / "other.tsv").loss > 0
+    assert evaluate(run).loss > 0
 
 
 def test_a_mean_over_nothing_is_none(begun: Begun) -> None:
