@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -358,8 +359,9 @@ def test_what_int8_weights_cost_is_told_beside_the_text(
     assert re.search(words + r"int8 \d\.\d{4} \(sample of [\d,]+ tokens\)", told.err)
     run = load("a")
     losses = run.int8_losses()
-    val = read_own_data(run).prepared.splits["val"]
-    own = evaluate_split(with_int8_weights(run.model), val, n_windows=WINDOWS)
+    val: Any = read_own_data(run).prepared.splits["val"]
+    int8: Any = with_int8_weights(run.model)
+    own = evaluate_split(int8, val, n_windows=WINDOWS)
     assert losses.int8_loss == pytest.approx(own.loss, abs=1e-9)
     assert losses.int8_loss == pytest.approx(losses.loss, rel=0.01)
     assert losses.int8_loss != losses.loss

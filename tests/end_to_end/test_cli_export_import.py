@@ -170,7 +170,8 @@ def test_classes_without_names_are_their_numbers_in_order(tmp_path: Path) -> Non
     tokenizer = spec.train([TEXT], specials=specials_of("encoder"))
     network = build(model.replace(vocab_size=tokenizer.vocab_size, n_classes=12))
     run = Run(network.eval(), tokenizer)
-    assert run.config.data.labels == tuple(map(str, range(12)))
+    data: Any = run.config.data
+    assert data.labels == tuple(map(str, range(12)))
     texts = [" ".join(TEXT.split()[n : n + 5]) for n in range(12)]
     found = [each.label for each in cf.classify(run, texts)]
     rows = [*zip(texts, found, strict=True), *((f"the {n}", str(n)) for n in range(12))]

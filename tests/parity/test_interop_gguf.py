@@ -229,12 +229,14 @@ def test_names_and_sizes_are_those_of_the_gguf_package(name: str, tmp_path: Path
     reader = gguf.GGUFReader(tmp_path / "tiny.gguf")
     found = {tensor.name: torch.from_numpy(tensor.data.copy()) for tensor in reader.tensors}
     said = {key: field.contents() for key, field in reader.fields.items()}
-    kind, config = said["general.architecture"], run.model.config
+    config: Any = run.model.config
+    kind = said["general.architecture"]
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[kind.upper()], config.n_layers)
     for theirs, ours in IN_A_BLOCK.items():
         if ours == "attn.W_Q" and kind == "llama":
             continue
         at = names.get_name(f"model.layers.1.{theirs}.weight", (".weight",))
+        assert at is not None
         assert torch.equal(found[at], run.model.get_parameter(f"blocks.1.{ours}.weight")), at
     assert said[f"{kind}.rope.freq_base"] == config.position.theta
     assert said[f"{kind}.attention.layer_norm_rms_epsilon"] == pytest.approx(config.norm.eps)

@@ -99,7 +99,8 @@ def test_the_heads_of_both_texts_are_held_however_long_the_texts_are(
 ) -> None:
     run, longer = runs["encoder-decoder"], "the bank of the river is by the bank of the river"
     for text, output in (("the bank", longer), (longer, "the bank")):
-        for selected in ({}, {"part": "encoder"}):
+        parts: tuple[dict[str, Any], ...] = ({}, {"part": "encoder"})
+        for selected in parts:
             page = cf.export_page(run, tmp_path / "page.html", text=text, output=output, **selected)
             _, blocks = opened(page)
             shown = [each["view"] for each in blocks["index"]["answers"]]

@@ -288,7 +288,8 @@ def test_the_folder_of_a_run_beside_the_texts_is_no_text(tmp_path: Path) -> None
     for text in (run / "metrics.jsonl", run / "checkpoints" / "about.txt"):
         text.write_text('{"step": 1}\n')
     assert text_of(source_at(tmp_path)) == "read"
-    assert source_at(run).files == [run / "checkpoints" / "about.txt", run / "metrics.jsonl"]
+    source: Any = source_at(run)
+    assert source.files == [run / "checkpoints" / "about.txt", run / "metrics.jsonl"]
 
 
 def test_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> None:
