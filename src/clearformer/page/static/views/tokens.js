@@ -9,6 +9,7 @@ const USES = ["run", "checkpoint", "text", "output", "masked", "position"];
 
 /** @param {{model: any, found: any, both: any, selection: any}} props */
 function Tokens({ model, found, both, selection }) {
+  const asked = useTrait(model, "asked"); // of the text that is shown, which the selection may be ahead of
   const n = found.tokens.length;
   const chosen = fromStart(selection.position, n);
   // Where position i predicts the token at i + 1, the surprise is shown at that token. The last position then predicts none
@@ -32,7 +33,7 @@ function Tokens({ model, found, both, selection }) {
       <dt>token</dt><dd><code>${visible(found.tokens[chosen])}</code> id ${found.ids[chosen]}, ${found.n_bytes[chosen]} ${found.n_bytes[chosen] === 1 ? "byte" : "bytes"}</dd>
       <dt>predicts</dt><dd>${found.predicted[chosen] ? html`<code>${visible(found.predicted[chosen])}</code> with ${change}probability ${at("probabilities")}, ${change}loss ${at("losses")} nats` : "unknown"}</dd>
     </dl>
-    <${Pieces} model=${model} selection=${{ ...selection, position: chosen }} />
+    <${Pieces} model=${model} selection=${{ ...asked, position: chosen }} />
     ${both
       ? html`<p class="legend"><i class="swatch is-positive"></i> a larger loss than in the first run <i class="swatch is-negative"></i> a smaller one; strongest at ${number(most, 3)} nats</p>`
       : html`<p class="legend"><i></i> stronger: more surprised; strongest at ln V = ${number(most, 2)} nats, when all tokens are equally likely</p>`}
