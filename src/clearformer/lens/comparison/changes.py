@@ -136,9 +136,8 @@ def _chosen(
         return chosen
     named = signature(function).bind_partial(run, *text, **given).arguments  # an output may be in `text`
     reads = {name: named[name] for name in ("output", "masked") if name in named}
-    continues = (
-        "drawn" in takes and "position" not in given
-    )  # what is written so far is then the same: nothing
+    # Such a function begins with what is written so far, which then is nothing for either run.
+    continues = "drawn" in takes and "position" not in given
     is_open = "output" in takes and named.get("output") is None and not continues
     if is_open and isinstance(run.model, EncoderDecoder):
         chosen["output"] = read(run, text[0], **reads).tokens[0].tolist()

@@ -381,9 +381,8 @@ def how(outcome: Outcome, level: int) -> Iterator[Node]:
 def command(outcome: Outcome) -> str:
     """Return the command that runs a study as it was run."""
     seeds = outcome.seeds or outcome.study.seeds
-    scale = (
-        f" --scale {outcome.scale!r}" if outcome.scale < 1 else ""
-    )  # in all digits: another is another run
+    # In all digits, as another scale is another run.
+    scale = f" --scale {outcome.scale!r}" if outcome.scale < 1 else ""
     imported = "".join(f" --import {name}" for name in own_files(outcome.study))
     return f"clearformer study run {outcome.study.name}{imported} --seeds {seeds}{scale}"
 
