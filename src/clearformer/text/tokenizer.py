@@ -24,9 +24,8 @@ BOS = "<bos>"
 EOS = "<eos>"
 UNK = "<unk>"
 PAD = "<pad>"
-BYTE_PIECE = re.compile(
-    r"<0x([0-9A-Fa-f]{2})>"
-)  # SentencePiece's spelling of a byte, for what has no other token
+# SentencePiece's spelling of a byte, for what has no other token.
+BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 END_OF_TEXT = "<|endoftext|>"  # GPT-2's one special token: the end of a document and the start of the next
 
 # An encoder's special tokens, named as in BERT; a text is wrapped in [CLS] and [SEP].
