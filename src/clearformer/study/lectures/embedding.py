@@ -330,6 +330,10 @@ STUDIES = (
         fairness=FAIR + " W_O adds d^2 parameters per layer.",
         figures=(Curves("With and without an output matrix"),),
         refuted_if="The training loss is not lower with W_O.",
+        meaning=(
+            "With an output matrix the one seed ends 0.04 nats lower in training (1.595 for 1.636) and 0.07 on held-out "
+            "text (1.812 for 1.881), with 9% more parameters. The lecture's direction; one seed has no interval."
+        ),
     ),
     Study(
         name="sinusoidal-positions",
