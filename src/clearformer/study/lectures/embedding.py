@@ -331,8 +331,9 @@ STUDIES = (
         figures=(Curves("With and without an output matrix"),),
         refuted_if="The training loss is not lower with W_O.",
         meaning=(
-            "With an output matrix the one seed ends 0.04 nats lower in training (1.595 for 1.636) and 0.07 on held-out "
-            "text (1.812 for 1.881), with 9% more parameters. The lecture's direction; one seed has no interval."
+            "With an output matrix the one seed ends 0.04 nats lower in training (1.595 for 1.636) and 0.07 on "
+            "held-out text (1.812 for 1.881), with 9% more parameters. The lecture's direction; one seed has no "
+            "interval."
         ),
     ),
     Study(
