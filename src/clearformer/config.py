@@ -181,6 +181,11 @@ def slot_variants(field: FieldInfo) -> dict[str, type[Spec]]:
     return {member.model_fields["kind"].default: member for member in members}
 
 
+def is_packaged(part: Any) -> bool:
+    """Whether a function or a class is one of the package's own, and not a user's."""
+    return part.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
 def explicit(spec: Spec, default: Any = None) -> dict[str, Any]:
     """Return the settings of a spec that differ from their defaults, and every slot's kind; nested like the spec.
 

@@ -28,7 +28,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError
 
-from clearformer.config import Spec, slot_variants
+from clearformer.config import Spec, is_packaged, slot_variants
 from clearformer.data import LabelledData, PairsData, TextData
 from clearformer.data.config import DataSpec
 from clearformer.data.kinds import KINDS, OWN_KINDS
@@ -157,7 +157,7 @@ def unregister(slot: Slot, name: str) -> None:
     known: Any = BUILT_IN if slot == "text" else slot_variants(_field(slot))
     if name not in known:
         raise ConfigError(f"there is no {slot} {shown(name)}; there are {', '.join(known)}")
-    registered = _OWN_TEXTS if slot == "text" else [kind for kind in known if not _is_packaged(known[kind])]
+    registered = _OWN_TEXTS if slot == "text" else [kind for kind in known if not is_packaged(known[kind])]
     if name not in registered:
         raise ConfigError(f"the {slot} {name!r} is one of the package's own and stays")
     if slot == "text":
@@ -167,10 +167,6 @@ def unregister(slot: Slot, name: str) -> None:
         TASKS.pop(known[name], None)
         OWN_KINDS.pop(name, None)
         TOKENIZERS.pop(name, None)
-
-
-def _is_packaged(kind: type[Spec]) -> bool:
-    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _check_slot(slot: Any, *others: str) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol
 
+from clearformer.config import is_packaged
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import ConfigError, UserError, did_you_mean, shown
 
@@ -278,11 +279,6 @@ def identity(function: Callable[..., Any]) -> str:
     except (OSError, TypeError):  # typed at a prompt
         return function.__name__
     return f"{function.__name__}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-def is_packaged(part: Any) -> bool:
-    """Whether a function or a class is one of the package's own."""
-    return part.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def check_scale(scale: float) -> None:

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from clearformer.config import NONE, Spec, explicit, sections_of, whole
+from clearformer.config import NONE, Spec, explicit, is_packaged, sections_of, whole
 from clearformer.data import prepare_data
 from clearformer.errors import ConfigError, DataError
 from clearformer.files import user_path
@@ -33,7 +33,6 @@ from clearformer.study.study import (
     check_scale,
     check_seeds,
     identity,
-    is_packaged,
 )
 from clearformer.text.kinds.gpt2 import MERGES_FILE, VOCABULARY_FILE
 from clearformer.training.config import TRAIN_MAY_CHANGE, RunConfig
@@ -310,11 +309,11 @@ def code_hash(part: type) -> str | None:
     if is_packaged(part):
         return None
     try:
-        file = inspect.getsourcefile(part)
-        text = Path(file).read_text() if file and Path(file).is_file() else inspect.getsource(part)
+        file = Path(inspect.getsourcefile(part) or "")
+        code = file.read_bytes() if file.is_file() else inspect.getsource(part).encode()
     except (OSError, TypeError):
         return None
-    return hashlib.sha256(text.encode()).hexdigest()[:SHORT]
+    return hashlib.sha256(code).hexdigest()[:SHORT]
 
 
 def digest(value: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """The interface of every tokenizer: text to ids and back, special tokens, and saving to one file.
 
-Lecture 000, section 2 (vocabularies, <bos> and <eos>), lecture 001, "Tokenization" (encode and decode) and
+Lecture 000, section 2 (vocabularies, <bos> and <eos>), lecture 001, "Tokenisation" (encode and decode) and
 lecture 004, section 4.1.
 """
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clearformer.config import is_packaged
 from clearformer.study.outcomes import (
     HOLDS,
     NOT_JUDGED,
@@ -47,7 +48,7 @@ from clearformer.study.report.words import (
     number,
     signed_text,
 )
-from clearformer.study.study import Probe, Study, is_packaged
+from clearformer.study.study import Probe, Study
 from clearformer.study.trials import trial_name
 
 TITLE = "Studies: published and measured"

@@ -1,4 +1,4 @@
-"""Byte pair encoding on bytes (lecture 000, section 7; lecture 001, "Tokenization"; lecture 004, section 4.1).
+"""Byte pair encoding on bytes (lecture 000, section 7; lecture 001, "Tokenisation"; lecture 004, section 4.1).
 
 A text is cut into *pre-tokens* (a word with the space before it, a number, a run of signs) and each pre-token into its
 bytes. The learned merges join the bytes, the earliest learned first, and the pieces that no merge joins any more are

@@ -1,4 +1,4 @@
-"""One token per character (lecture 000, section 2.1; lecture 001, "Tokenization")."""
+"""One token per character (lecture 000, section 2.1; lecture 001, "Tokenisation")."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal

@@ -5,6 +5,7 @@ is chosen. A space belongs to the word after it and is spelled "▁", so that th
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, Self
 
@@ -15,7 +16,7 @@ from clearformer.config import Spec
 from clearformer.errors import TokenizerError
 from clearformer.text.backend import LOWERCASE, BackendTokenizer, count_pre_tokens, untrained
 from clearformer.text.kinds.unigram_training import learn_pieces
-from clearformer.text.tokenizer import BYTE_PIECE, MOST_TOKENS, readable, wanted_specials
+from clearformer.text.tokenizer import MOST_TOKENS, readable, wanted_specials
 
 SPACE = "▁"
 NORMALIZERS: dict[str, dict[str, Any] | None] = {"none": None, "nfkc": {"type": "NFKC"}}
@@ -24,6 +25,7 @@ BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 # Without these characters as tokens, the text "<0x41>" would be encoded as the byte 0x41.
 SPELL_BYTE_PIECES = tuple("0123456789<>ABCDEFx")
 
+_BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")  # in capitals alone: "<0xab>" may be learned from a text
 SCORE_DIGITS = 6
 
 Piece = tuple[str, float]
@@ -167,6 +169,6 @@ def unigram_normalizer(normalize: str, lowercase: bool) -> dict[str, Any] | None
 
 def piece_bytes(spelling: str) -> bytes:
     """Return the bytes of a token in SentencePiece's spelling: "▁the" is " the", "<0x41>" the byte 0x41."""
-    if byte := BYTE_PIECE.fullmatch(spelling):
+    if byte := _BYTE_PIECE.fullmatch(spelling):
         return bytes([int(byte[1], 16)])
     return spelling.replace(SPACE, " ").encode()

@@ -9,7 +9,7 @@ import tokenizers
 from clearformer.errors import TokenizerError
 from clearformer.text import CharTokenizer, CharTokenizerSpec
 
-LECTURE_LINE = "To be, or not to be, that is the question."  # lecture 001, "Tokenization"
+LECTURE_LINE = "To be, or not to be, that is the question."  # lecture 001, "Tokenisation"
 
 
 def test_the_lectures_example_has_its_characters_and_ids():

@@ -45,6 +45,13 @@ def test_a_text_that_spells_a_byte_is_not_that_byte():
     assert tokenizer.encode("<0x41>").tolist() == [N_BYTES + SPELL_BYTE_PIECES.index(c) for c in "<0x41>"]
 
 
+def test_a_byte_is_spelled_in_capitals_alone():
+    tokenizer = small((SPACE, -2.0), ("a", -2.0), ("b", -2.0), ("<0xab>", -1.0))
+    ids = tokenizer.encode("<0xab>")
+    assert [tokenizer.spellings[token] for token in ids] == ["<0xab>"]
+    assert tokenizer.decode(ids) == "<0xab>"
+
+
 def test_a_line_end_is_no_part_of_a_word():
     tokenizer = UnigramTokenizerSpec(vocab_size=331).train(["ab\nab\nab\ncd\n" * 5])
     assert not [spelling for spelling in tokenizer.spellings if "\n" in spelling and spelling != "\n"]
