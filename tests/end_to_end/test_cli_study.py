@@ -127,6 +127,26 @@ def test_a_study_that_cannot_be_run_here_does_not_stop_the_list(
     assert (row["name"], row["runs"], row["done"]) == ("mine", None, None)
 
 
+def test_a_study_that_cannot_be_run_here_does_not_stop_all_others(
+    place: Path, says: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lectures' studies are not run here: it is asked which ones would be."""
+    arms = (Training("a", "quick", {"model.attention": "my-own"}),)
+    declare(Study("mine", "?", "", arms, ""), Store(place / "studies"))
+    assert main(["study", "run", "mine"]) == 2
+    run: list[str] = []
+    monkeypatch.setattr(
+        "clearformer.cli.commands.study.run_and_tell",
+        lambda chosen, selection, *_: run.extend([study.name for study in chosen] * (selection.scale == 0.5)),
+    )
+    assert main(["study", "run", "all", "--scale", "0.5"]) == 0
+    assert "left out: study mine, arm 'a': model.attention.kind is one of " in capsys.readouterr().err
+    assert {"bigram", "depth"} <= set(run)
+    assert "mine" not in run
+    assert main(["study", "run", "all", "--scale", "2"]) == 2
+    assert "--scale" in capsys.readouterr().err.splitlines()[-1]
+
+
 @pytest.mark.usefixtures("_workers_are_forks")
 def test_a_study_of_one_s_own_from_the_list_to_the_report(place: Path, says: Callable[..., str]) -> None:
     (place / "broken").touch()

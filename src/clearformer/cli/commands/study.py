@@ -148,6 +148,8 @@ def run(
     """
     store = store_of(folder)
     chosen = chosen_studies(names, store)
+    if ALL in names:
+        chosen = [study for study in chosen if can_be_run(study, scale, seeds, device)]
     run_and_tell(chosen, selection_of(chosen, store, scale, seeds, device), jobs, slurm, as_json)
 
 
@@ -209,7 +211,7 @@ def report(
             except ClearformerError as error:  # such as a kind that was not imported
                 if names and not is_of_all:
                     raise
-                typer.echo(f"left out: {error}", err=True)
+                tell_left_out(error)
     found = wanted if names and not is_of_all else [each for each in wanted if each.n_done]
     if not found:
         raise UserError(f"{store.folder}: nothing measured yet; use clearformer study run NAME")
@@ -254,6 +256,25 @@ def chosen_studies(names: list[str], store: "Store") -> "list[Study]":
     if ALL in names:
         return list(all_studies(store).values())
     return [study_of_name(name, store) for name in dict.fromkeys(names)]
+
+
+def can_be_run(study: "Study", scale: float, seeds: int | None, device: str | None) -> bool:
+    """Whether a study's settings are valid here; if not, as where a kind was not imported, print why."""
+    from clearformer.errors import ConfigError
+    from clearformer.study.trials import trials
+
+    try:
+        with named_as_options(OF_TRIALS):
+            trials(study, scale, seeds, device)
+    except ConfigError as error:
+        tell_left_out(error)
+        return False
+    return True
+
+
+def tell_left_out(error: Exception) -> None:
+    """Print why one study of all is left out."""
+    typer.echo(f"left out: {error}", err=True)
 
 
 def selection_of(
