@@ -52,7 +52,7 @@ from clearformer.training.store.pretrained import load_pretrained, pretrained_to
 from clearformer.training.store.snapshots import FEWEST, SnapshotStore, snapshot_bytes, steps_within
 from clearformer.training.store.state import TrainState
 from clearformer.training.tasks import EvaluationResult, Task, make_task
-from clearformer.training.tasks.reports import Section, TrainingReport, rise_note
+from clearformer.training.tasks.reports import TrainingReport
 
 LESS_MEMORY = (
     "raise train.grad_accum_steps to split the step into smaller parts that need less memory (see "
@@ -78,17 +78,10 @@ class TrainResult:
             preset: The preset that the run began with; None where that is not known.
         """
         return TrainingReport(
-            () if self.evaluation is None else (*self.task.figures(self.evaluation), *self.rise()),
+            () if self.evaluation is None else self.task.figures(self.evaluation),
             self.task.final_sample(self.model),
             self.task.next_commands(run, preset),
         )
-
-    def rise(self) -> tuple[Section, ...]:
-        """Return a line about a held-out loss that has risen since the best checkpoint, if it has."""
-        last, best = self.progress.val_loss, self.progress
-        if last is None or best.best_val_loss is None or best.best_step is None:
-            return ()
-        return rise_note(best.best_val_loss, best.best_step, last)
 
 
 def train(

@@ -20,7 +20,6 @@ from clearformer.runs.folders import (
 from clearformer.training.loop import TrainResult
 from clearformer.training.store.checkpoint import MODEL, OPTIMIZER, STATE, newest_whole, step_of
 from clearformer.training.store.folder import RunFolder
-from clearformer.training.tasks.reports import rise_note
 
 Trained = Callable[..., TrainResult]
 THREE = ("train.checkpoint_every=5", "train.keep_last=3", "train.max_steps=15")
@@ -215,25 +214,6 @@ def test_the_best_is_found_without_links(trained: Trained, run_folder: Callable[
 
     assert step_of(find_checkpoint(run_folder("a"), "best")) == outcome.progress.best_step
     assert outcome.progress.best_step != 15  # with such a rate it becomes worse
-
-
-def test_a_held_out_loss_that_has_risen_is_told(trained: Trained) -> None:
-    worse = trained("a", *THREE, "train.lr=20", "train.schedule=constant", "train.warmup_steps=15")
-    progress = worse.progress
-    assert worse.report("a", None).figures[-1].text == (
-        f"(on the data that checkpoints are compared by, it was {progress.best_val_loss:.4f} at step "
-        f"{progress.best_step} and {progress.val_loss:.4f} at the end, as when a model overfits; --checkpoint best "
-        "opens that step)"
-    )
-    better = trained("b", *THREE, "train.lr=0.02")
-    assert better.progress.best_step == 15
-    assert not any("overfits" in section.text for section in better.report("b", None).figures)
-
-
-def test_a_small_rise_of_the_held_out_loss_is_not_told() -> None:
-    assert rise_note(2.0, 10, 2.04) == ()
-    [told] = rise_note(2.0, 1000, 2.0401)
-    assert "2.0000 at step 1,000 and 2.0401 at the end" in told.text
 
 
 def test_without_an_evaluation_there_is_no_best(trained: Trained) -> None:

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple, Protocol
 from clearformer.errors import count
 from clearformer.evaluation.classes.metrics import ClassificationReport
 
-RISE_TOLD = 0.02  # of the lowest held-out loss; smaller rises may be chance
-
 
 class AccuracyResult(Protocol):
     """An evaluation that counts how many tokens were the model's first choice."""
@@ -76,23 +74,6 @@ def vocabulary_note(vocab_size: int) -> Section:
     """Return the same as a line for the figures at the end of a run."""
     tokens = count(vocab_size, "token")
     return Section(text=f"(perplexities are comparable only within one vocabulary, here {tokens})")
-
-
-def rise_note(lowest: float, at_step: int, last: float) -> tuple[Section, ...]:
-    """Return a line about a held-out loss that has risen by more than `RISE_TOLD` since its lowest; else nothing.
-
-    Args:
-        lowest: The lowest held-out loss of a checkpoint, in nats.
-        at_step: The step of that checkpoint.
-        last: The loss after the last step, on the same held-out data.
-    """
-    if last <= (1 + RISE_TOLD) * lowest:
-        return ()
-    text = (
-        f"(on the data that checkpoints are compared by, it was {lowest:.4f} at step {at_step:,} and {last:.4f} at the "
-        "end, as when a model overfits; --checkpoint best opens that step)"
-    )
-    return (Section(text=text),)
 
 
 def accuracy_figures(
