@@ -94,7 +94,10 @@ def lecture() -> RunConfig:
 
 
 def minigpt() -> RunConfig:
-    """The minimal GPT of lecture 004, section 4.9: 6 layers, 8 heads, d = 256, GELU, pre-norm, tied."""
+    """The minimal GPT of lecture 004, section 4.9: 6 layers, 8 heads, d = 256, GELU, pre-norm, tied.
+
+    Unlike there, dropout is on embeddings and attention weights too, and the initialisation is GPT-2's, not torch's.
+    """
     return RunConfig(
         model=ModelConfig(
             d_model=256,

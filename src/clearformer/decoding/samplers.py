@@ -160,7 +160,7 @@ def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
 
 
 def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
-    """Keep the smallest set of likeliest tokens whose probability is at least p (Holtzman et al. 2020; lecture 003).
+    """Nucleus sampling: keep the fewest likeliest tokens that have at least p (Holtzman et al. 2020; lecture 003).
 
     The least likely tokens are dropped as long as their total is 1 - p or less; the likeliest always stays.
     """

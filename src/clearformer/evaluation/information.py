@@ -34,7 +34,10 @@ def cross_entropy(p: ArrayLike, q: ArrayLike, unit: Unit = "bits") -> float:
 
 
 def perplexity(p: ArrayLike, q: ArrayLike) -> float:
-    """exp(H(P, Q)) in nats, 2^H(P, Q) in bits: the number of equally likely outcomes with the same uncertainty."""
+    """exp(H(P, Q)) in nats, 2^H(P, Q) in bits: the number of equally likely outcomes with the same uncertainty.
+
+    Also called the effective branching factor (lecture 004, section 4.8).
+    """
     with np.errstate(over="ignore"):  # infinity is intended
         return float(np.exp(cross_entropy(p, q, "nats")))
 

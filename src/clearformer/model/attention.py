@@ -1,6 +1,6 @@
 """Attention, by which positions read each other: last, mean, dot, shared, multihead (MHA, GQA, MQA, window).
 
-    Attn(E) = softmax((Q K^T + M) / sqrt(d)) V     (Vaswani et al. 2017, 3.2.1; lecture 000, section 4.5)
+    Attn(E) = softmax((Q K^T + M) / sqrt(d)) V     (Vaswani et al. 2017, 3.2.1; lectures 000, 4.5; 001; 004, 4.3)
 
 Every kind but `last` is this formula with its own Q, K and V: `mean` has equal scores, `dot` takes the embeddings
 themselves, `shared` one matrix for queries and keys, `multihead` separate matrices and h heads. Cross-attention uses
@@ -207,7 +207,8 @@ class MeanModule(Attention):
 class Dot(AttentionBase):
     """softmax(E e_t): the embeddings are queries, keys and values (lecture 000, section 4.3).
 
-    After scaling, a token's product with itself is about sqrt(d) and others about 1, so it reads mostly itself.
+    After scaling, a token's product with itself is about sqrt(d) and others' about 1, so it reads mostly itself and
+    earlier occurrences of the same token.
     """
 
     kind: Literal["dot"] = "dot"
@@ -336,6 +337,8 @@ class ProjectedHeads(Attention):
 
 class MultiHead(HeadsSpec):
     """Concat(head_1 ... head_h) W_O, each head with its own W_Q, W_K, W_V (Vaswani et al. 2017, 3.2.2).
+
+    Lectures 000, 6.3; 001; 002, 5.1; 004, 4.4. With biases it equals torch.nn.MultiheadAttention.
 
     Attributes:
         window: The number of keys back that a query reads, its own included (sliding window, Beltagy et al. 2020).

@@ -1,7 +1,7 @@
-"""One block: attention, then a feed-forward network, each added to the residual stream.
+"""One block: attention, then a feed-forward network, each added to the residual stream by a skip connection.
 
     pre    x + f(norm(x))        (GPT-2 and after; lecture 002, section 8.1)
-    post   norm(x + f(x))        (Vaswani et al. 2017, 3.1)
+    post   norm(x + f(x))        (Vaswani et al. 2017, 3.1; lecture 001)
     none   x + f(x)              (lecture 000, section 5)
 
 Without residuals, x + is left out. In an encoder-decoder's decoder, cross-attention is a third sub-layer between the

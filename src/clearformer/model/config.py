@@ -50,7 +50,8 @@ class ModelConfig(Spec):
         placement: Where a block's norms are; `none` leaves only the final one.
         final_norm: Whether there is a norm between the last block and the head.
         embedding_norm: Whether there is a norm after the embeddings (as in BLOOM and BERT).
-        scale_embeddings: Whether token embeddings are multiplied by sqrt(D) (Vaswani et al. 2017, 3.4).
+        scale_embeddings: Whether token embeddings are multiplied by sqrt(D) (Vaswani et al. 2017, 3.4;
+            lecture 002, section 4.1).
         residual: Whether a sub-layer's output is added to the residual stream or replaces it.
         parallel: Whether attention and feed-forward both read the block's input (GPT-NeoX).
         head_bias: Whether the head has a bias.

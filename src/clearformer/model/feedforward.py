@@ -18,6 +18,7 @@ from clearformer.config import Spec
 from clearformer.errors import ConfigError, shown
 from clearformer.hooks import HookPoint
 from clearformer.model import fast
+from clearformer.model.fast import dropout
 from clearformer.model.shapes import Vectors
 
 Activation = Callable[[Tensor], Tensor]
@@ -39,10 +40,13 @@ class _FeedForwardSpec(Spec):
         d_ff: F. By default 4 D (the original paper's choice); for a gated kind two thirds of that, rounded up to a
             multiple of 8, so that its three matrices have as many parameters as the others' two.
         bias: Whether the matrices have biases.
+        dropout: The probability of dropout between the matrices (lecture 002, section 6); that after them, as on every
+            sub-layer, is `model.dropout`.
     """
 
     d_ff: PositiveInt | None = None
     bias: bool = True
+    dropout: float = Field(default=0.0, ge=0, lt=1)
     gated: ClassVar[bool] = False
     f: ClassVar[Activation]
 
@@ -56,38 +60,44 @@ class _FeedForwardSpec(Spec):
 
     def build(self, d_model: int) -> nn.Module:
         module = GatedFeedForward if self.gated else FeedForward
-        return module(d_model, self.width(d_model), self.bias, self.activation())
+        return module(d_model, self.width(d_model), self.bias, self.activation(), self.dropout)
 
 
 class FeedForward(nn.Module):
     """W_out f(W_in x)."""
 
-    def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Activation) -> None:
+    def __init__(
+        self, d_model: int, d_ff: int, bias: bool, activation: Activation, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.W_in = fast.Linear(d_model, d_ff, bias=bias)
         self.W_out = fast.Linear(d_ff, d_model, bias=bias)
-        self.activation = activation
+        self.activation, self.dropout = activation, dropout
         self.hook_pre, self.hook_post = HookPoint(), HookPoint()
 
     def forward(self, x: Vectors) -> Vectors:
         hidden = self.hook_pre(self.W_in(x))  # [B T F]
-        return self.W_out(self.hook_post(self.activation(hidden)))
+        hidden = self.hook_post(self.activation(hidden))
+        return self.W_out(dropout(hidden, self.dropout, self.training))
 
 
 class GatedFeedForward(nn.Module):
     """W_out (f(W_gate x) * W_in x)."""
 
-    def __init__(self, d_model: int, d_ff: int, bias: bool, activation: Activation) -> None:
+    def __init__(
+        self, d_model: int, d_ff: int, bias: bool, activation: Activation, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.W_gate = fast.Linear(d_model, d_ff, bias=bias)
         self.W_in = fast.Linear(d_model, d_ff, bias=bias)
         self.W_out = fast.Linear(d_ff, d_model, bias=bias)
-        self.activation = activation
+        self.activation, self.dropout = activation, dropout
         self.hook_pre, self.hook_pre_linear, self.hook_post = HookPoint(), HookPoint(), HookPoint()
 
     def forward(self, x: Vectors) -> Vectors:
         gate = self.activation(self.hook_pre(self.W_gate(x)))  # [B T F]
-        return self.W_out(self.hook_post(gate * self.hook_pre_linear(self.W_in(x))))
+        hidden = self.hook_post(gate * self.hook_pre_linear(self.W_in(x)))
+        return self.W_out(dropout(hidden, self.dropout, self.training))
 
 
 class ReLU(_FeedForwardSpec):

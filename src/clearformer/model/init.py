@@ -133,7 +133,10 @@ class Torch(InitBase):
 
 
 class Xavier(InitBase):
-    """Matrices from U(-a, a) with a = sqrt(6 / (in + out)) (Glorot and Bengio 2010), embeddings from N(0, 1/d)."""
+    """Matrices of variance 2 / (in + out), from U(-a, a) with a = sqrt(6 / (in + out)); embeddings from N(0, 1/d).
+
+    Glorot and Bengio 2010; lecture 002, section 9.
+    """
 
     kind: Literal["xavier"] = "xavier"
 
@@ -145,7 +148,10 @@ class Xavier(InitBase):
 
 
 class GPT2(InitBase):
-    """Everything from N(0, std²), the outputs scaled by 1/sqrt(2N) for N layers (Radford et al. 2019, 2.3)."""
+    """Everything from N(0, std²), the outputs scaled by 1/sqrt(2N) for N layers (Radford et al. 2019, 2.3).
+
+    Lecture 002, section 9.
+    """
 
     kind: Literal["gpt2"] = "gpt2"
     std: PositiveFloat = 0.02

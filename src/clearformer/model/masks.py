@@ -1,4 +1,4 @@
-"""The mask: which keys each query may read, given causal order, a window and padding.
+"""The mask: which keys each query may read, given causal order (a look-ahead mask), a window and padding.
 
 Shapes: B batch, T query positions, S key positions.
 """

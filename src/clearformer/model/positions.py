@@ -100,7 +100,7 @@ class NoPositions(PositionBase):
 class Sinusoidal(PositionBase):
     """PE(t, 2i) = sin(t / 10000^(2i/d)), PE(t, 2i+1) = cos(t / 10000^(2i/d)) (Vaswani et al. 2017, 3.5).
 
-    PE(t+k) is a linear function of PE(t): each pair of dimensions turns by a fixed angle.
+    PE(t+k) is a linear function of PE(t): each pair of dimensions turns by a fixed angle (lectures 002, 4.3; 004, 4.2).
 
     Attributes:
         interleaved: Whether each sine is next to its cosine, as in the formula; else all sines come first (Marian).
@@ -155,7 +155,7 @@ class LearnedPositions(Positions):
 
 
 class RoPE(PositionBase):
-    """Queries and keys turned by position-proportional angles (Su et al. 2021).
+    """Queries and keys turned by position-proportional angles (Su et al. 2021; lectures 002, 4.3; 004, 4.2).
 
     The score of a query at t and a key at s then depends on t - s alone. Dimension i is paired with i + n/2 (as
     in Llama), not with its neighbour (as in the paper): the same rotation up to a fixed order of the dimensions.
@@ -211,7 +211,10 @@ def rotary_tables(n_rotated: int, theta: float, max_seq_len: int) -> dict[str, T
 
 
 class ALiBi(PositionBase):
-    """A penalty on the scores that grows with distance, with its own slope for each head (Press et al. 2022)."""
+    """A penalty on the scores that grows with distance, with its own slope for each head (Press et al. 2022).
+
+    Lecture 004, section 4.2.
+    """
 
     kind: Literal["alibi"] = "alibi"
     adds_bias: ClassVar[bool] = True

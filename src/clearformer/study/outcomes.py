@@ -226,6 +226,11 @@ class Outcome:
             return list(self.study.shown)
         return list(dict.fromkeys(name for label in self.labels for name in self.all_numbers(label)))
 
+    def is_sparse(self, names: Sequence[str]) -> bool:
+        """Whether each of some numbers was measured for less than half of the arms, as where every arm has its own."""
+        counts = (sum(bool(self.by_seed(label, name)) for label in self.labels) for name in names)
+        return len(self.labels) > 2 and all(2 * n < len(self.labels) for n in counts)
+
     def all_numbers(self, arm: str) -> list[str]:
         """Return the names of all numbers measured of an arm."""
         values = (record.values for record in self.records.get(arm, {}).values())
@@ -262,15 +267,13 @@ class Outcome:
         gap = self.gap(published.arm, published.value)
         if measured is None and not gap:
             return NOT_RUN, ""
-        if published.slip:
-            return SLIP, published.slip
         if measured is None or gap:
             return f"undecided: {gap}", ""
         if self.scale < 1 and not self._is_probe(published.arm):
             return NOT_JUDGED, ""
         if abs(measured.mean - published.published) <= published.tolerance:
             return REPRODUCED, ""
-        return NOT_REPRODUCED, published.why
+        return (SLIP, published.slip) if published.slip else (NOT_REPRODUCED, published.why)
 
     def _is_probe(self, arm: str) -> bool:
         return isinstance(self.study.arm(self.best(arm)), Probe)

@@ -115,7 +115,8 @@ class Published:
         published: The lecture's number.
         tolerance: The largest accepted distance from the mean over seeds, in the same unit.
         section: The lecture's section.
-        slip: Why the lecture's number is wrong, if it is; the verdict is then a slip, and both numbers are shown.
+        slip: Why the lecture's number is wrong, if it is; a measured number beyond the tolerance is then a slip of the
+            lecture.
         why: The reason to report if the number is not reproduced.
     """
 

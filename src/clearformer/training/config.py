@@ -204,7 +204,7 @@ class RunConfig(Spec):
             raise ConfigError(
                 f"train.r_drop: train.objective.kind={objective.kind} has no two-pass loss; remove it"
             )
-        if self.train.r_drop and not self.model.dropout:
+        if self.train.r_drop and not (self.model.dropout or getattr(self.model.ffn, "dropout", 0)):
             raise ConfigError(
                 "train.r_drop: compares two passes with different dropout, and model.dropout=0 makes them equal; set "
                 "model.dropout or remove train.r_drop"

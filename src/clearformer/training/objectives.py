@@ -101,7 +101,7 @@ class NextTokenObjective(ObjectiveSpec):
 
 
 class TranslationObjective(ObjectiveSpec):
-    """-log p(next token of the target), given the source: teacher forcing (Vaswani et al. 2017; lecture 002).
+    """-log p(next token of the target), given the source: teacher forcing (Vaswani et al. 2017; lecture 004, 4.8).
 
     Attributes:
         batch_tokens: The most tokens on either side of a batch, padding included, unless one pair alone has more. With

@@ -46,6 +46,20 @@ def test_two_layers(spec: Any, activation: Any, bias: bool) -> None:
     torch.testing.assert_close(mlp(x), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("spec", [ReLU(d_ff=4096, dropout=0.25), SwiGLU(d_ff=4096, dropout=0.25)])
+def test_dropout_between_the_matrices(spec: Any) -> None:
+    """Lecture 002, section 6: in training alone, each hidden number is 0 or divided by 1 - p."""
+    mlp, x = spec.build(D), torch.randn(1, 1, D)
+    hidden: list[Tensor] = []
+    mlp.W_out.register_forward_pre_hook(lambda _, inputs: hidden.append(inputs[0]))
+    mlp.eval()(x)
+    mlp.train()(x)
+    kept = hidden[1] != 0
+    torch.testing.assert_close(hidden[1][kept], hidden[0][kept] / 0.75)
+    was_there = (hidden[0] != 0).sum()
+    assert 1 - kept.sum() / was_there == pytest.approx(0.25, abs=0.05)
+
+
 @pytest.mark.parametrize(
     ("spec", "activation"),
     [

@@ -7,11 +7,25 @@ import numpy as np
 import pytest
 import torch
 
+from clearformer.hooks import Hook
+from clearformer.lens import quiet
 from clearformer.run import Run, replay
-from clearformer.study.lectures.embedding import LAST, QK, QKV, STUDIES, UNSCALED
-from clearformer.study.measures.ngrams import counted_next, learned_next, next_distributions, training_tokens
+from clearformer.study.lectures.embedding import BY_DEPTH, LAST, QK, QKV, STUDIES, UNSCALED
+from clearformer.study.measures.attention import causal_mask
+from clearformer.study.measures.attention_maps import (
+    effects_without_each,
+    rank_correlation,
+    weights_against_effects,
+)
+from clearformer.study.measures.ngrams import (
+    after_pairs,
+    counted_next,
+    learned_next,
+    next_distributions,
+    training_tokens,
+)
 from clearformer.study.measures.patterns import pattern_of, self_weight, with_first_weights
-from clearformer.study.measures.samples import temperatures
+from clearformer.study.measures.samples import known_words, temperatures
 from clearformer.study.outcomes import NOT_RUN, outcome
 from clearformer.study.running import compute, trained
 from clearformer.study.store import Store
@@ -53,7 +67,8 @@ def tiny(study: Study, text: str) -> Study:
     """The study on a small text, with small models of few steps."""
     settings = TINY | {"data": {"path": text}}
     arms = tuple(
-        replace(arm, settings={**dict(getattr(arm, "settings", {})), **settings}) for arm in study.arms
+        replace(arm, settings={**arm.settings, **settings}) if isinstance(arm, Training) else arm
+        for arm in study.arms
     )
     return replace(study, arms=arms, seeds=1)
 
@@ -65,7 +80,7 @@ def run_of(arm: Training, text: str, store: Store) -> Run:
 
 def computable(found: list[Trial]) -> list[Trial]:
     """Those that need no vocabulary of 50,257 tokens."""
-    return [trial for trial in found if trial.config is not None and trial.config.tokenizer.kind != "gpt2"]
+    return [trial for trial in found if trial.config is None or trial.config.tokenizer.kind != "gpt2"]
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=[study.name for study in STUDIES])
@@ -110,6 +125,63 @@ def test_a_bigram_model_has_one_prediction_for_contexts_that_end_alike(text: str
     assert found["counted"]["t"][0] == ["h", pytest.approx(counted_next(tokens, after_t, 99).max())]
     h = run.tokenizer.encode("h")[0]
     assert dict(found["learned"]["t"])["h"] == pytest.approx(learned_next(run, after_t)[h])
+
+
+def test_pairs_of_letters_are_counted_beside_what_is_learned(text: str, store: Store) -> None:
+    run = run_of(LAST, text, store)
+    found = after_pairs(run, ["th", "sh"])
+    assert found["learned_after"].keys() == found["counted_after"].keys() == {"th", "sh"}
+    learned = [dict(found["learned_after"][pair]) for pair in ("th", "sh")]
+    shared = learned[0].keys() & learned[1].keys()
+    assert {letter: learned[0][letter] for letter in shared} == {
+        letter: learned[1][letter] for letter in shared
+    }
+    likeliest, p = found["counted_after"]["th"][0]
+    assert TEXT.count("th" + likeliest) / TEXT.count("th") == pytest.approx(
+        p, abs=0.02
+    )  # the last tenth is held out
+    assert found["first_after_th"] == p
+
+
+def test_known_words_are_those_of_the_training_text() -> None:
+    """The first and the last may be cut; case and apostrophes do not matter, digits and lines are no words."""
+    assert known_words("cu The king's zzz 12\nThe las", "the KING'S men") == pytest.approx(3 / 4)
+    assert known_words("a b", "a b") == 0
+
+
+def test_the_causal_mask_is_a_triangle() -> None:
+    found = causal_mask(1, n_tokens=4)
+    assert found["readable"] == [[s <= t for s in range(4)] for t in range(4)]
+    assert found["above_diagonal"] == 0
+
+
+def test_effects_of_removal_are_those_of_the_other_weights_scaled_up(text: str, store: Store) -> None:
+    """By another way: the weight is set to 0 after the softmax, and the row divided by what is left of it."""
+    run = run_of(BY_DEPTH[1], text, store)
+    tokens = torch.from_numpy(training_tokens(run)[:9].astype(np.int64))
+
+    def without_third(pattern: torch.Tensor, _: Hook) -> torch.Tensor:
+        pattern = pattern.clone()
+        pattern[:, :, -1, 3] = 0
+        pattern[:, :, -1] /= pattern[:, :, -1].sum(-1, keepdim=True)
+        return pattern
+
+    with torch.no_grad(), quiet(run.model):
+        found = effects_without_each(run.model, tokens, [1])
+        whole = run.model(tokens[None])[0, -1].softmax(-1)
+        with run.model.hooked({"blocks.1.attn.hook_pattern": without_third}):
+            without = run.model(tokens[None])[0, -1].softmax(-1)
+    assert found.shape == (8,)
+    assert found[3] == pytest.approx((without - whole).abs().sum().item() / 2, rel=1e-4, abs=1e-7)
+
+
+def test_weights_are_ranked_against_effects(text: str, store: Store) -> None:
+    assert rank_correlation(np.array([1.0, 9.0, 3.0]), np.array([-5.0, 0.0, -1.0])) == pytest.approx(1)
+    assert rank_correlation(np.array([1.0, 9.0, 3.0]), np.array([5.0, 0.0, 1.0])) == pytest.approx(-1)
+    found = weights_against_effects(run_of(BY_DEPTH[1], text, store), n_windows=3, n_tokens=7)
+    assert found["same"] + found["other"] == 1
+    assert [row[0] for row in found["by_layer"]] == [0, 1]
+    assert all(-1 <= row[1] <= 1 for row in found["by_layer"])
 
 
 def test_a_token_reads_itself_until_queries_and_keys_have_matrices_of_their_own(

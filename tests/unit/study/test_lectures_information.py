@@ -15,12 +15,15 @@ from clearformer.study.lectures import studies
 from clearformer.study.measures.attention import (
     N_KEYS,
     N_QUERIES,
+    distance_from_torch,
     drawn_scores,
     exponent,
     generator_of,
     self_term,
+    two_tokens,
 )
 from clearformer.study.measures.information import (
+    balanced_depth,
     entropy_rate,
     parameters_of_gpt,
     parameters_of_the_lecture,
@@ -62,7 +65,7 @@ def test_the_worked_values_are_the_lectures(data_dir: Path, folder: Path) -> Non
     verdicts = {(each.arm, each.value): each.verdict for each in computed(study, folder).published()}
     assert {place for place, verdict in verdicts.items() if verdict == SLIP} == {
         ("lecture, d = 256", "parameters"),
-        ("lecture, d = 768", "parameters"),
+        ("V = 100,000, d = 10,000", "layers"),
         *(("example line", name) for name in ("characters", "tokens", "compression")),
     }
     assert set(verdicts.values()) == {SLIP, REPRODUCED}
@@ -77,6 +80,28 @@ def test_the_parameters_are_those_of_the_formulas() -> None:
     assert sizes["blocks"] == 12 * 3 * 8**2
     assert sizes["total"] == sizes["blocks"] + 2 * 11 * 8
     assert sizes["network_share"] == pytest.approx(2 / 3)
+
+
+def test_two_tokens_by_hand() -> None:
+    """Scores (1, 1) and (0, 1), divided by sqrt(2)."""
+    found, leaning = two_tokens(1), math.tanh(1 / math.sqrt(2) / 2)
+    assert found["weights"][0] == pytest.approx([0.5, 0.5])
+    assert found["weights"][1] == pytest.approx([(1 - leaning) / 2, (1 + leaning) / 2])
+    assert found["output"] == pytest.approx(np.array(found["weights"]))  # the values are the two unit vectors
+    assert (found["leaning_1"], found["leaning_2"]) == (0, pytest.approx(leaning))
+
+
+def test_attention_in_heads_is_torch_s() -> None:
+    assert distance_from_torch(1, d_model=12, n_heads=3, n_tokens=6)["largest_difference"] < 1e-5
+
+
+def test_embeddings_and_blocks_balance() -> None:
+    depth, sizes = (
+        balanced_depth(1, d_model=11, vocab_size=121)["layers"],
+        parameters_of_the_lecture(1, 11, 121),
+    )
+    assert depth == 2
+    assert sizes["matrices"] == 2 * 121 * 11 * (1 + 4 / depth)  # of four layers
 
 
 def test_a_uniform_model_s_perplexity_is_the_vocabulary() -> None:

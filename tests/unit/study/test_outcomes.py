@@ -96,9 +96,11 @@ def test_a_scaled_training_judges_nothing_and_a_probe_does() -> None:
 def test_a_slip_is_called_so_and_what_was_not_run_too() -> None:
     slip = Published("a", "x", 2.0, 0.1, "4.1", slip="a digit is missing")
     absent = Published("a", "y", 2.0, 0.1, "4.1")
-    one, other = found({"a": [2.0]}, published=(slip, absent)).published()
+    one, other = found({"a": [3.0]}, published=(slip, absent)).published()
     assert (one.verdict, one.reason) == (SLIP, "a digit is missing")
     assert (other.verdict, other.measured) == (NOT_RUN, None)
+    right, _ = found({"a": [2.05]}, published=(slip, absent)).published()
+    assert (right.verdict, right.reason) == (REPRODUCED, "")  # what is measured decides, not the declaration
 
 
 def test_seeds_without_a_number_leave_verdicts_open() -> None:

@@ -10,6 +10,7 @@ from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import count
 from clearformer.study.outcomes import ClaimVerdict, Estimate, Outcome, PublishedVerdict
 from clearformer.study.report.content import diverged_lines
+from clearformer.study.report.words import as_written
 from clearformer.study.store import Store
 from clearformer.study.study import Study
 from clearformer.study.trials import Trial, trials
@@ -127,10 +128,16 @@ def as_text(shown: dict[str, Any]) -> str:
     ]
     if shown["published"]:
         rows = [
-            (each["arm"], each["name"], each["section"], f"{each['value']:g}", f"± {each['tolerance']:g}")
+            (
+                each["arm"],
+                each["name"],
+                each["section"],
+                as_written(each["value"]),
+                f"± {as_written(each['tolerance'])}",
+            )
             for each in shown["published"]
         ]
-        parts.append(table(("arm", "published", "section", "value", "tolerance"), rows, n_left=3))
+        parts.append(table(("arm", "published", "section", "value", "±"), rows, n_left=3))
     if shown["claims"]:
         parts.append("Claims:\n" + "\n".join(f"  {text}" for text in shown["claims"]))
     return "\n\n".join(parts)
@@ -204,6 +211,10 @@ def _first_and_number(names: list[str]) -> str:
 def numbers(found: Outcome) -> str:
     """Format the table of all arms that have a measurement."""
     names = found.numbers()
+    if found.is_sparse(names):
+        each = ((label, name, found.estimate(label, name)) for label in found.labels for name in names)
+        measured = [(label, name, interval(estimate)) for label, name, estimate in each if estimate]
+        return table(("arm", "value", "measured"), measured, n_left=2)
     rows = [(label, *(interval(found.estimate(label, name)) for name in names)) for label in found.labels]
     return table(("arm", *names), rows) if rows else ""
 
@@ -224,7 +235,7 @@ def _digits(value: float, n: int) -> str:
 def _published_row(each: PublishedVerdict) -> tuple[str, ...]:
     seeds = "" if each.measured is None else str(each.measured.n)
     verdict = f"{each.verdict}: {each.reason}" if each.reason else each.verdict
-    return each.arm, each.value, f"{each.published:g}", interval(each.measured), seeds, verdict
+    return each.arm, each.value, as_written(each.published), interval(each.measured), seeds, verdict
 
 
 def _claim_line(each: ClaimVerdict) -> str:

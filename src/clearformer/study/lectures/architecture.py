@@ -237,6 +237,10 @@ POSITION_STUDY = Study(
             "ALiBi is no worse at four times the training length.",
             *("loss_at_4x", "ALiBi", "ALiBi", "loss_at_1x"),
         ),
+        Claim(
+            "Sinusoidal positions are no worse at four times the training length.",
+            *("loss_at_4x", "sinusoidal", "sinusoidal", "loss_at_1x"),
+        ),
         *(
             Claim(
                 f"At four times the training length, ALiBi reaches a lower loss than {name}.",

@@ -19,10 +19,12 @@ from clearformer.model.fast.attention_forms import attention, fused_attention
 from clearformer.model.init import generator_of
 from clearformer.model.linear_attention import causal_linear_attention, positive
 from clearformer.model.masks import Mask
+from clearformer.model.positions import Positions
 from clearformer.study.study import Values
 
 N_QUERIES, N_KEYS = 1024, 128  # drawn at random
 SATURATED = 0.99  # the weight on one key from which a query counts as saturated
+QUERIES, KEYS, VALUES = ((1.0, 0.0), (0.0, 1.0)), ((1.0, 0.0), (1.0, 1.0)), ((1.0, 0.0), (0.0, 1.0))
 SHORTEST_FITTED = 1024  # positions; at shorter lengths, constant costs take a good part of the time
 
 
@@ -48,6 +50,73 @@ def drawn_scores(seed: int, d_k: int, scaled: bool) -> Values:
         "gradient": jacobian.mean().item(),
         "gradient_median": jacobian.median().item(),
         "saturated": (p.amax(-1) > SATURATED).double().mean().item(),
+    }
+
+
+def two_tokens(seed: int) -> Values:
+    """Compute attention of two tokens with d_k = 2 by the model's own formula (004, 4.3).
+
+    The lecture's vectors are lost in its text; these give what it says of them. Scores are ((1, 1), (0, 1)) before
+    scaling, so that the second row's are exponentials of 0 and 0.71.
+
+    Returns:
+        weights: The two tokens' weights, row by row.
+        output: The weighted sums of the values.
+        leaning_1, leaning_2: A token's weight on the second value minus that on the first.
+    """
+    q, k, v = (torch.tensor(rows)[None, None] for rows in (QUERIES, KEYS, VALUES))
+    module = MultiHead().build(2, dropout=0.0)
+    place = torch.arange(2)
+    everything = Mask(place, place, causal=False)
+    weights = module.formula(q, k, torch.eye(2)[None, None], everything, None)[0, 0].double()
+    output = module.formula(q, k, v, everything, None)[0, 0]
+    leanings = (weights[:, 1] - weights[:, 0]).tolist()
+    return {
+        "weights": weights.tolist(),
+        "output": output.tolist(),
+        "leaning_1": leanings[0],
+        "leaning_2": leanings[1],
+    }
+
+
+@torch.no_grad()
+def distance_from_torch(seed: int, d_model: int, n_heads: int, n_tokens: int) -> Values:
+    """Compare attention in several heads with torch.nn.MultiheadAttention of the same weights (lecture 001).
+
+    Returns:
+        largest_difference: The largest absolute difference of two outputs, in float32.
+    """
+    numbers = generator_of(seed, "attention of 001")
+    x = torch.randn(2, n_tokens, d_model, generator=numbers)
+    theirs = torch.nn.MultiheadAttention(d_model, n_heads, batch_first=True)
+    for parameter in theirs.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=numbers) * d_model**-0.5)
+    ours = MultiHead(n_heads=n_heads, qkv_bias=True, output_bias=True).build(d_model, dropout=0.0)
+    weights = {"W_O.weight": theirs.out_proj.weight, "W_O.bias": theirs.out_proj.bias}
+    for name, matrix, bias in zip(
+        "QKV", theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3), strict=True
+    ):
+        weights |= {f"W_{name}.weight": matrix, f"W_{name}.bias": bias}
+    ours.load_state_dict(weights)
+    place = torch.arange(n_tokens)
+    found = ours(x, Mask(place, place, causal=False), Positions())
+    return {"largest_difference": (found - theirs(x, x, x, need_weights=False)[0]).abs().max().item()}
+
+
+def causal_mask(seed: int, n_tokens: int) -> Values:
+    """Compute the causal mask of n tokens, and the weights of equal scores under it (000, figure 4.5).
+
+    Returns:
+        readable: Row by row, whether query t may read key s.
+        above_diagonal, row_sum_error: As in `pattern_of`, of the weights.
+    """
+    place = torch.arange(n_tokens)
+    mask = Mask(place, place, causal=True).matrix(None, torch.float64)[0, 0]
+    weights = mask.softmax(-1)
+    return {
+        "readable": (mask == 0).tolist(),
+        "above_diagonal": weights.triu(1).max().item(),
+        "row_sum_error": (weights.sum(-1) - 1).abs().max().item(),
     }
 
 

@@ -5,7 +5,13 @@ import math
 from clearformer.cost import analytic_matrices, analytic_parameters
 from clearformer.data import TextData, prepare
 from clearformer.data.text.sources import MARKOV, markov_chain
-from clearformer.evaluation.information import cross_entropy, entropy, kl_divergence, perplexity
+from clearformer.evaluation.information import (
+    cross_entropy,
+    entropy,
+    kl_divergence,
+    mutual_information,
+    perplexity,
+)
 from clearformer.model import ModelConfig
 from clearformer.model.feedforward import GELU
 from clearformer.model.positions import NoPositions
@@ -13,18 +19,23 @@ from clearformer.presets import preset
 from clearformer.run import Run
 from clearformer.study.measures.held_out import text_split
 from clearformer.study.study import Values
-from clearformer.text import GPT2TokenizerSpec
+from clearformer.text import CharTokenizerSpec, GPT2TokenizerSpec
 
 RIGHT = (0.0, 1.0, 0.0)  # the distribution of a token that is known (002, 2.6)
 GOOD, BAD = (0.05, 0.90, 0.05), (0.30, 0.40, 0.30)
 LANGUAGE, MODEL = (0.7, 0.2, 0.1), (0.5, 0.3, 0.2)
 EXAMPLE = "First Citizen:\nBefore we proceed any further, hear me speak.\n"  # of 000, 7
+SENTENCE = "To be, or not to be, that is the question."  # of 001, Tokenisation
+IDS = (3, 10, 0, 5, 6, 1, 0, 10, 12, 0)  # its first ten tokens there
+ONE_BIT = ((0.5, 0.0), (0.0, 0.5))  # p(x, y) where y = x
+INDEPENDENT = ((0.25, 0.25), (0.25, 0.25))
 
 
 def worked_values(seed: int) -> Values:
     """Compute the values of 002, 2: H(P) = -sum p log p, H(P, Q) = -sum p log q, D(P || Q) = sum p log(p / q), in bits.
 
-    `identity_error` is the largest of |H(P, Q) - H(P) - D(P || Q)| and |2^H in bits - e^H in nats|.
+    `identity_error` is the largest of |H(P, Q) - H(P) - D(P || Q)| and |2^H in bits - e^H in nats|. Mutual information,
+    H(X) + H(Y) - H(X, Y), is 0 where X and Y are independent, and H(Y) where X determines Y.
     """
     together = entropy(LANGUAGE) + kl_divergence(LANGUAGE, MODEL)
     errors = [abs(cross_entropy(LANGUAGE, MODEL) - together)]
@@ -43,6 +54,8 @@ def worked_values(seed: int) -> Values:
         "kl_divergence": kl_divergence(LANGUAGE, MODEL),
         "cross_entropy": cross_entropy(LANGUAGE, MODEL),
         "identity_error": max(errors),
+        "mutual_information_independent": mutual_information(INDEPENDENT),
+        "mutual_information_determined": mutual_information(ONE_BIT),
     }
 
 
@@ -80,15 +93,36 @@ def parameters_of_gpt(seed: int, n_layers: int, d_model: int, vocab_size: int) -
     return {"blocks": blocks, "total": sum(parts.values()), "network_share": parts["ffn"] / blocks}
 
 
+def balanced_depth(seed: int, d_model: int, vocab_size: int) -> Values:
+    """Return the number of layers L whose parameters are as many as the embeddings': 11Ld² = 2Vd (000, 5.4)."""
+    return {"layers": 2 * vocab_size / (11 * d_model)}
+
+
 def example_of_the_lecture(seed: int) -> Values:
     """Count the characters and GPT-2 tokens of the example of 000, 7; `compression` is characters per token."""
     n_tokens = len(GPT2TokenizerSpec().train().encode(EXAMPLE))
     return {"characters": len(EXAMPLE), "tokens": n_tokens, "compression": len(EXAMPLE) / n_tokens}
 
 
+def characters_of_the_lecture(seed: int) -> Values:
+    """Tokenize the sentence of 001 by characters; `wrong_ids` of its first ten tokens differ from the lecture's."""
+    tokenizer = CharTokenizerSpec().train([SENTENCE])
+    ids = tokenizer.encode(SENTENCE)[: len(IDS)].tolist()
+    wrong = sum(ours != theirs for ours, theirs in zip(ids, IDS, strict=True))
+    return {"vocabulary": len(set(SENTENCE)), "wrong_ids": wrong}
+
+
 def training_tokens(seed: int) -> Values:
-    """Count the GPT-2 tokens of the training text of 000, 7: the first 90% of Tiny Shakespeare."""
-    return {"tokens": len(prepare(TextData(name="shakespeare"), GPT2TokenizerSpec()).splits["train"])}
+    """Count the GPT-2 tokens of Tiny Shakespeare's training text (000, 7).
+
+    Returns:
+        tokens: 90% of the whole text's tokens.
+        tokens_of_text: The tokens of the first 90% of its characters, which is how texts are split here.
+    """
+    tokenizer = GPT2TokenizerSpec()
+    whole = prepare(TextData(name="shakespeare", val_fraction=0.0), tokenizer).splits["train"]
+    part = prepare(TextData(name="shakespeare"), tokenizer).splits["train"]
+    return {"tokens": 0.9 * len(whole), "tokens_of_text": len(part)}
 
 
 def entropy_rate(order: int) -> float:

@@ -23,21 +23,48 @@ def next_distributions(run: Run, contexts: Sequence[str]) -> Values:
         largest_error: The largest absolute difference over all contexts and tokens.
         total_variation: The mean over contexts of half the sum of the absolute differences.
     """
-    tokens = training_tokens(run)
-    counted, learned, errors = {}, {}, []
-    for context in contexts:
-        ids = np.array(run.tokenizer.encode(context))
-        data, model = counted_next(tokens, ids, run.tokenizer.vocab_size), learned_next(run, ids)
-        likeliest = np.argsort(-data)[:TOP]
-        counted[context] = labelled(run, likeliest, data)
-        learned[context] = labelled(run, likeliest, model)
-        errors.append(np.abs(data - model[: len(data)]))
+    both = [counted_and_learned(run, context) for context in contexts]
+    errors = [np.abs(data - model[: len(data)]) for data, model in both]
+    counted, learned = rows_of(run, contexts, both)
     return {
         "counted": counted,
         "learned": learned,
         "largest_error": float(np.max(errors)),
         "total_variation": float(np.sum(errors, axis=1).mean() / 2),
     }
+
+
+def after_pairs(run: Run, pairs: Sequence[str]) -> Values:
+    """Compare p(next | two characters) as counted in the training text and as learned (lecture 000, figure 4.2).
+
+    Returns:
+        counted_after, learned_after: For each pair, rows of token and probability, as in `next_distributions`.
+        first_after_PAIR: The counted probability of the likeliest token after a pair.
+    """
+    both = [counted_and_learned(run, pair) for pair in pairs]
+    counted, learned = rows_of(run, pairs, both)
+    return {
+        "counted_after": counted,
+        "learned_after": learned,
+        **{f"first_after_{pair}": float(data.max()) for pair, (data, _) in zip(pairs, both, strict=True)},
+    }
+
+
+def counted_and_learned(run: Run, context: str) -> tuple[Float[np.ndarray, " V"], Float[np.ndarray, " V"]]:
+    """Return p(next | context) as counted in the training text, and as learned."""
+    ids = np.array(run.tokenizer.encode(context))
+    return counted_next(training_tokens(run), ids, run.tokenizer.vocab_size), learned_next(run, ids)
+
+
+def rows_of(
+    run: Run, contexts: Sequence[str], both: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> tuple[dict[str, list[list[Any]]], dict[str, list[list[Any]]]]:
+    """Return the counted and the learned probabilities by context, of the ten likeliest tokens by count."""
+    counted, learned = {}, {}
+    for context, (data, model) in zip(contexts, both, strict=True):
+        likeliest = np.argsort(-data)[:TOP]
+        counted[context], learned[context] = labelled(run, likeliest, data), labelled(run, likeliest, model)
+    return counted, learned
 
 
 def contexts_that_end_alike(run: Run, one: str, other: str) -> Values:

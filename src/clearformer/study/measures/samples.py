@@ -1,15 +1,38 @@
 """Samples of a model, and its next-token probabilities after a prompt, at several temperatures."""
 
+import re
 from collections.abc import Sequence
 
 from clearformer import lens
 from clearformer.run import Run
+from clearformer.study.measures.held_out import text_split
 from clearformer.study.study import Values
 
 
 def sample(run: Run, prompt: str = "\n", tokens: int = 300, temperature: float = 0.8) -> Values:
-    """Generate one continuation, `sample`, with the run's own seed (lecture 000, section 5.6)."""
-    return {"sample": continuation(run, prompt, tokens, temperature)}
+    """Generate one continuation with the run's own seed (lecture 000, section 5.6).
+
+    Returns:
+        sample: The continuation.
+        known_words: The share of its words that occur in the training text.
+    """
+    text = continuation(run, prompt, tokens, temperature)
+    split = text_split(run, "train")
+    return {"sample": text, "known_words": known_words(text, run.tokenizer.decode(split.read(0, len(split))))}
+
+
+def known_words(text: str, training: str) -> float:
+    """Return the share of a text's words that occur in the training text; 0 if it has none.
+
+    Case does not count, nor do the first and the last word, which may be cut.
+    """
+    known, found = set(words_of(training)), words_of(text)[1:-1]
+    return sum(word in known for word in found) / max(1, len(found))
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, in lower case."""
+    return re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", text.lower())
 
 
 def temperatures(

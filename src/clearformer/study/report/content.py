@@ -288,15 +288,25 @@ def tables(outcome: Outcome) -> Iterator[Node]:
         )
     names = outcome.numbers()
     if names and outcome.labels:
-        rows = tuple(arm_row(outcome, label, names) for label in outcome.labels)
-        yield Table(
-            "All arms: mean over seeds ± half of the 95% interval",
-            ("arm", *(named(name) for name in names), "seeds"),
-            rows,
-        )
+        yield table_of_arms(outcome, names)
     if diverged := diverged_lines(outcome):
         yield Paragraph("No final loss:", "Diverged")
         yield Bullets(tuple(diverged))
+
+
+def table_of_arms(outcome: Outcome, names: list[str]) -> Table:
+    """Return the table of all arms: a row for each, or where every arm has values of its own, one for each value."""
+    title = "All arms: mean over seeds ± half of the 95% interval"
+    if outcome.is_sparse(names):
+        rows = tuple(
+            (label, named(name), estimate_text(estimate), str(estimate.n))
+            for label in outcome.labels
+            for name in names
+            if (estimate := outcome.estimate(label, name))
+        )
+        return Table(title, ("arm", "value", "measured", "seeds"), rows, n_left=2)
+    rows = tuple(arm_row(outcome, label, names) for label in outcome.labels)
+    return Table(title, ("arm", *(named(name) for name in names), "seeds"), rows)
 
 
 def diverged_lines(outcome: Outcome) -> list[str]:
