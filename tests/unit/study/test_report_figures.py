@@ -208,6 +208,13 @@ def test_a_matrix_names_rows_and_columns_and_writes_its_numbers() -> None:
     assert {"K", "␣", "rows: query", "columns: key", "1.00", ".25", ".75"} <= set(texts)
 
 
+def test_a_mask_has_neither_numbers_nor_a_scale() -> None:
+    of = outcome_of(study("one", seeds=1), {"one": [{"mask": [[True, False], [True, True]]}]})
+    texts = texts_of(svg_of(Matrix("m", "mask", "one", "query", "key", ("a", "b")), of, "planted-1"))
+    assert {"a", "b", "rows: query"} <= set(texts)
+    assert not any(re.search(r"\d", text) for text in texts)
+
+
 def test_texts_are_one_several_or_by_name() -> None:
     outcome = all_values()
     assert Texts("t", "sample", arms=("two",)).blocks(outcome) == [("two", "two\n1 $5 & <i>")]

@@ -208,7 +208,7 @@ STUDIES = (
             Published(QKV.label, "row_sum_error", 0.0, 1e-6, "fig. 4.5"),
         ),
         figures=(
-            Matrix("The causal mask: 1 where a query reads a key", "readable", "mask", "query", "key"),
+            Matrix("The causal mask: dark where a query reads a key", "readable", "mask", "query", "key"),
             Matrix("Attention weights", "pattern", QKV.label, "query", "key", "tokens"),
         ),
         refuted_if="A later position has any weight, or a row does not sum to 1.",

@@ -179,8 +179,8 @@ STUDIES = (
         refuted_if="The position that is read most is the one whose removal changes the prediction most, in more than "
         "half of the texts.",
         meaning=(
-            "In so small a model of characters, weights say much: averaged over heads and layers they rank positions as "
-            "their removal does (0.77), and the position that is read most matters most in 72% of the texts. In the "
+            "In so small a model of characters, weights say much: averaged over heads and layers they rank positions "
+            "as their removal does (0.77), and the position that is read most matters most in 72% of the texts. In the "
             "others, more than a quarter, the map points to the wrong one."
         ),
     ),

@@ -38,7 +38,7 @@ class Matrix(Drawn):
 
     Attributes:
         title: The title above the figure.
-        value: The name of the measured value: rows of numbers, or for a mask of True and False.
+        value: The name of the measured value: rows of numbers; or of True and False for a mask, without a scale.
         arm: The label of the arm.
         row_label: The label of the rows.
         column_label: The label of the columns.
@@ -56,6 +56,10 @@ class Matrix(Drawn):
     def cells(self, outcome: Outcome) -> list[list[float]]:
         """Return the numbers, row by row; empty if they were not measured."""
         return [[float(x or 0) for x in row] for row in outcome.first(self.arm, self.value) or []]
+
+    def is_mask(self, outcome: Outcome) -> bool:
+        """Whether all cells are True or False."""
+        return all(isinstance(x, bool) for row in outcome.first(self.arm, self.value) or [] for x in row)
 
     def names(self, outcome: Outcome) -> tuple[list[str], list[str]]:
         """Return the names of the rows and of the columns."""
@@ -101,14 +105,15 @@ class Matrix(Drawn):
         left = EDGE + max(widest(row_names, TICK_POINTS), 0.3) + 0.16
         side = self._side(len(cells), len(cells[0]))
         axes = panel(canvas, left, width - left - side * len(cells[0]), bottom=self._below(outcome, side))
-        image = _draw_cells(axes, cells, side)
+        image = _draw_cells(axes, cells, side, is_written=not self.is_mask(outcome))
         plain_axes(axes, grid="x")
         axes.grid(visible=False)
         axes.spines["bottom"].set_visible(False)
         axes.tick_params(axis="x", length=0)
         _name_cells(axes, row_names, column_names, side)
         label_x(axes, self.column_label and f"columns: {self.column_label}")
-        self._key(canvas, axes, image)
+        if not self.is_mask(outcome):
+            self._key(canvas, axes, image)
 
     def _key(self, canvas: Any, axes: Any, image: Any) -> None:
         """Draw the colour scale at the right."""
@@ -121,7 +126,7 @@ class Matrix(Drawn):
         bar.ax.tick_params(length=0, labelsize=TICK_POINTS, labelcolor=MUTED)
 
 
-def _draw_cells(axes: Any, cells: list[list[float]], side: float) -> Any:
+def _draw_cells(axes: Any, cells: list[list[float]], side: float, is_written: bool) -> Any:
     low, high = min(map(min, cells)), max(map(max, cells))
     size = max(abs(low), abs(high)) or 1.0
     shades, least = ("PuOr_r", -size) if low < 0 else ("Blues", 0.0)
@@ -138,7 +143,7 @@ def _draw_cells(axes: Any, cells: list[list[float]], side: float) -> Any:
         linewidth=0.5,
     )
     axes.invert_yaxis()
-    if len(cells[0]) <= MOST_CELLS_WRITTEN and side >= 0.36:
+    if is_written and len(cells[0]) <= MOST_CELLS_WRITTEN and side >= 0.36:
         _write_cells(axes, cells, size)
     return image
 
