@@ -83,7 +83,8 @@ STUDIES = (
         refuted_if="A learned probability differs from the counted one by more than 0.02.",
         meaning=(
             "Three seeds reach 2.454 nats, the lecture's 2.45. The learned probabilities after t, e, space "
-            "and n are within about 0.014 of the counted ones: such a model is a bigram table."
+            "and n are within about 0.014 of the counted ones: such a model is a bigram table. After th and sh, "
+            "which the text continues with e (46%) and a (34%), it has one and the same prediction."
         ),
     ),
     Study(
@@ -291,6 +292,11 @@ STUDIES = (
         fairness=FAIR,
         figures=(Curves("Two initialisations"),),
         refuted_if="Both reach the same loss with 8 layers.",
+        meaning=(
+            "The depth that the lecture reaches needs its code's initialisation: with eight layers, no norms and "
+            "matrices from N(0, 1/d), the loss is no number after 109 steps, where torch's default ends at 1.46 nats "
+            "(one seed). With two layers torch's is 0.04 nats better after 2,000 steps."
+        ),
     ),
     Study(
         name="samples",
