@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clearformer.errors import needs_extra
+from clearformer.errors import UserError, count, did_you_mean, needs_extra, shown
 from clearformer.results import Result
 from clearformer.study.running import is_number
 from clearformer.study.store import Record, Store
@@ -136,6 +136,9 @@ class Outcome:
     failures: dict[str, str]
     seeds: int | None = None
 
+    def __repr__(self) -> str:
+        return f"Outcome({self.study.name}: {self.n_done} of {count(self.n_trials, 'run')} done)"
+
     @property
     def missing(self) -> list[str]:
         """The names of the runs that are not done and measured."""
@@ -179,8 +182,16 @@ class Outcome:
         return found
 
     def best(self, label: str) -> str:
-        """Return the best arm of a side; the label itself if it is an arm, or a side without measurements."""
+        """Return the best arm of a side; the label itself if it is an arm, or a side without measurements.
+
+        Raises:
+            UserError: the study has no such arm or side; the message suggests the nearest.
+        """
         if label not in self.study.sides:
+            known = [*(arm.label for arm in self.study.arms), *self.study.sides]
+            if label not in known:
+                hint = did_you_mean(label, known) or f"; there are {', '.join(known)}"
+                raise UserError(f"study {self.study.name}: there is no arm {shown(label)}{hint}")
             return label
         return next((tuning.best for tuning in self.tuning() if tuning.side == label), label)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 from clearformer.device import kept_random_state
-from clearformer.errors import NonFiniteError
+from clearformer.errors import NonFiniteError, UserError
 from clearformer.results import plain
 from clearformer.run import Run, load
 from clearformer.runs.training import RunStart, train_run
@@ -65,11 +65,25 @@ def measure_what_is_missing(run: Run, measures: Sequence[Measure], measured: dic
     for measure in measures:
         if measure.key not in measured:
             try:
-                measured[measure.key] = values_of(measure, run)
+                values = values_of(measure, run)
+                check_apart(measure, values, measures, measured)
+                measured[measure.key] = values
             except Exception as error:
                 errors.append(error)
     if errors:
         raise errors[0]
+
+
+def check_apart(
+    measure: Measure, values: Values, measures: Sequence[Measure], measured: Mapping[str, Values]
+) -> None:
+    """Raise UserError if another measure gives another value under the same name."""
+    for other in measures:
+        theirs = measured.get(other.key, {})
+        if clash := [name for name in values if name in theirs and values[name] != theirs[name]]:
+            raise UserError(
+                f"{measure.name} and {other.name} both measure {clash[0]!r}, with different values; rename one"
+            )
 
 
 def keep(trial: Trial, measured: Mapping[str, Values], seconds: float, store: Store) -> Record:

@@ -4,12 +4,15 @@ A study is data. It lists its arms (`Training`, `Probe`) and seeds, the measures
 numbers to compare with (`Published`), claims about two arms (`Claim`), and the figures to draw (`Figure`).
 """
 
+import copy
 import hashlib
 import inspect
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
+from types import CellType, CodeType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clearformer.config import is_packaged
@@ -32,11 +35,18 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 class Measure:
     """A function `f(run, **arguments) -> Values` that measures a trained run, and its arguments.
 
-    The name includes the arguments: the same function with other arguments is another measure.
+    The name includes the arguments, which are JSON values: the same function with other arguments is another measure.
+
+    Raises:
+        ConfigError: an argument is no JSON value, such as an array.
     """
 
     function: Callable[..., Values]
     arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _keep_copy(self, "arguments")
+        check_json(f"measure {check_function(self.function).__name__}", self.arguments)
 
     @property
     def name(self) -> str:
@@ -67,6 +77,9 @@ class Training:
     seeds: int | None = None
     side: str = ""
 
+    def __post_init__(self) -> None:
+        _keep_copy(self, "settings")
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -85,6 +98,10 @@ class Probe:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     seeds: int | None = None
     reads: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _keep_copy(self, "arguments")
+        check_json(f"probe {check_function(self.function).__name__}", self.arguments)
 
 
 Arm = Training | Probe
@@ -208,6 +225,13 @@ class Study:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        for name, kinds in PARTS.items():
+            _keep_tuple(self, name, kinds)
+        _keep_copy(self, "settings")
+        check_whole("seeds", self.seeds)
+        keys = [measure.key for measure in self.measures]
+        if twice := [measure.name for measure in self.measures if keys.count(measure.key) > 1]:
+            raise ConfigError(f"study {self.name}: two measures are the same, {twice[0]}; remove one")
         labels = [arm.label for arm in self.arms]
         if not labels:
             raise ConfigError(f"study {self.name}: no arms, so nothing to run")
@@ -252,6 +276,62 @@ class Study:
         return range(self.first_seed, self.first_seed + (arm.seeds or seeds or self.seeds))
 
 
+PARTS: dict[str, tuple[type, ...]] = {
+    "arms": (Training, Probe),
+    "measures": (Measure,),
+    "shown": (str,),
+    "published": (Published,),
+    "claims": (Claim,),
+    "figures": (object,),
+}
+"""The parts of a study that are sequences, and what they consist of."""
+
+
+def _keep_tuple(study: Study, name: str, kinds: tuple[type, ...]) -> None:
+    """Keep a sequence of a study, which may have been given as a generator, as a tuple.
+
+    Raises:
+        ConfigError: it is none, or contains something else.
+    """
+    given, wanted = getattr(study, name), " or ".join(kind.__name__ for kind in kinds)
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ConfigError(f"study {study.name}: {name}: a sequence of {wanted}; got {shown(given)}")
+    found = tuple(given)
+    if wrong := [each for each in found if not isinstance(each, kinds)]:
+        raise ConfigError(f"study {study.name}: {name}: each is a {wanted}; got {shown(wrong[0])}")
+    object.__setattr__(study, name, found)
+
+
+def _keep_copy(part: Any, name: str) -> None:
+    """Replace a mapping by a copy, so that what its caller changes later does not change the study.
+
+    Raises:
+        ConfigError: it is no mapping.
+    """
+    given = getattr(part, name)
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{name}: a mapping of values by name; got {shown(given)}")
+    object.__setattr__(part, name, copy.deepcopy(dict(given)))
+
+
+def check_function(function: Any) -> Callable[..., Values]:
+    """Return a measure's or a probe's function; raise ConfigError if it is none with a name."""
+    if not callable(function) or not hasattr(function, "__name__"):
+        raise ConfigError(f"a measure's or a probe's function is one with a name; got {shown(function)}")
+    return function
+
+
+def check_json(whose: str, arguments: Mapping[str, Any]) -> None:
+    """Raise ConfigError if an argument is no JSON value: by these, results are found again."""
+    for name, value in arguments.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"{whose}: {name}: numbers, texts, lists or mappings of them; got {shown(value)}"
+            ) from None
+
+
 def check_name(name: str) -> None:
     """Raise ConfigError if a study's name cannot name a folder or an argument of a command, or is reserved."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
@@ -272,14 +352,36 @@ def call_name(function: Callable[..., Any], arguments: Mapping[str, Any], name: 
 
 
 def identity(function: Callable[..., Any]) -> str:
-    """Return a function's name; for the user's own functions, with a hash of the source: `count@1f09a2b4`."""
+    """Return a function's name; for the user's own functions, with a hash of the source: `count@1f09a2b4`.
+
+    Numbers and texts that a function keeps from the one that made it count as well.
+    """
     if is_packaged(function):
         return function.__name__
+    inner = inspect.unwrap(function)
     try:
-        text = inspect.getsource(function)
+        text = inspect.getsource(inner)
     except (OSError, TypeError):  # typed at a prompt
-        return function.__name__
+        text = _instructions(getattr(inner, "__code__", None))
+    kept = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or () if _is_filled(cell)]
+    text += "".join(repr(value) for value in kept if isinstance(value, int | float | str))
     return f"{function.__name__}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _instructions(code: CodeType | None) -> str:
+    """Return what a function without a source does, as text; empty if that is not known either."""
+    if code is None:
+        return ""
+    constants = [_instructions(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {constants}"
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  (raises if it is empty)
+    except ValueError:
+        return False
+    return True
 
 
 def check_scale(scale: float) -> None:

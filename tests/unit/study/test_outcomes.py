@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from clearformer.errors import UserError
 from clearformer.study import Claim, Probe, Published, Store, Study
 from clearformer.study.outcomes import (
     FEW_SEEDS,
@@ -176,3 +177,14 @@ def test_a_partial_outcome_says_what_is_missing(tmp_path: Path, monkeypatch: pyt
     assert partial.failures == {"2 layers, seed 1": "no room"}
     assert partial.labels == ["1 layers"]
     assert outcome(study, store, seeds=1).n_trials == 2
+
+
+def test_a_misspelt_arm_is_named() -> None:
+    of = found({"loss": [2.0]})
+    assert repr(of).startswith("Outcome(")
+    assert len(repr(of)) < 80
+    for ask in (of.estimate, of.value, of.first):
+        with pytest.raises(UserError, match="there is no arm 'Loss'; did you mean 'loss'"):
+            ask("Loss", "x")
+    with pytest.raises(UserError, match="there is no arm"):
+        of.difference("loss", "zzz", "x")

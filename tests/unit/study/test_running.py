@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clearformer.errors import Interrupted
+from clearformer.errors import Interrupted, UserError
 from clearformer.study import Measure, Store, running
 from clearformer.study.measures.losses import losses
 from clearformer.study.running import checked, compute, is_trained
@@ -197,3 +197,16 @@ def test_a_run_with_a_limit_of_time_is_whole_once_it_is_reached(
 def test_a_measure_gives_values_by_name(values: Any) -> None:
     with pytest.raises(TypeError, match=r"count returns .*; a measure returns a mapping of values by name"):
         checked("count", values)
+
+
+def test_two_measures_may_not_give_one_name_two_values(tmp_path: Path) -> None:
+    def lowered(run: Any) -> dict[str, float]:
+        return {"val_loss": 0.0}
+
+    def same(run: Any) -> dict[str, float]:
+        return {"parameters": losses(run)["parameters"]}
+
+    trial = first_trial(tmp_path, measures=(Measure(losses), Measure(lowered)))
+    with pytest.raises(UserError, match="lowered and losses both measure 'val_loss', with different values"):
+        compute(trial, Store(tmp_path / "studies"))
+    compute(first_trial(tmp_path, measures=(Measure(losses), Measure(same))), Store(tmp_path / "studies"))

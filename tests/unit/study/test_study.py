@@ -1,10 +1,13 @@
 """The declaration of a study: what it refuses, and as data."""
 
+import functools
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from clearformer.errors import ConfigError, DataError, UserError
@@ -174,3 +177,77 @@ def test_a_spoilt_declaration_is_named_and_hides_no_other(
     assert "\n" not in str(caught.value)
     assert all_studies(store).keys() - studies().keys() == {"whole"}
     assert f"{caught.value}; left out" in caplog.text
+
+
+# --- what a study keeps of what it is given -------------------------------------------------------------------
+
+
+def number(run: Any, **_: Any) -> dict[str, float]:
+    return {"x": 1.0}
+
+
+def made_in(word: str) -> Any:
+    def after(run: Any) -> dict[str, int]:
+        return {f"n_{word}": len(word)}
+
+    return after
+
+
+def test_a_measure_s_key_counts_what_its_function_keeps() -> None:
+    assert Measure(made_in("a")).key != Measure(made_in("b")).key
+    assert Measure(made_in("a")).key == Measure(made_in("a")).key
+
+
+def test_a_function_without_source_counts_by_its_instructions() -> None:
+    keys = []
+    for body in ("1", "2", "[x + 1 for x in (1,)]", "1"):
+        code = compile(f"def typed(run): return {{'x': {body}}}", "<prompt>", "exec").co_consts[0]
+        keys.append(Measure(FunctionType(code, {})).key)
+    assert len(set(keys)) == 3
+    assert keys[0] == keys[3]
+
+
+@pytest.mark.parametrize("kind", [Measure, lambda f, a: Probe("p", f, a)])
+def test_arguments_are_json_values(kind: Any) -> None:
+    """The text of a large array is shortened, so that two would have one name."""
+    with pytest.raises(ConfigError, match=r"number: weights: numbers, texts, lists or mappings of them; got"):
+        kind(number, {"weights": np.zeros(2000)})
+    with pytest.raises(ConfigError, match="function is one with a name; got"):
+        kind(functools.partial(number), {})
+
+
+def test_a_study_takes_generators() -> None:
+    arms = (Training(name, settings={"model.position": name}) for name in ("none", "rope"))
+    study = Study("gen", "?", "", arms, "", measures=(each for each in (Measure(number),)))  # type: ignore[arg-type]
+    assert [arm.label for arm in study.arms] == ["none", "rope"]
+    assert len(study.measures) == 1
+    assert len(trials(study)) == 6
+
+
+@pytest.mark.parametrize(
+    ("parts", "problem"),
+    [
+        ({"measures": (number,)}, "measures: each is a Measure; got"),
+        ({"measures": 5}, "measures: a sequence of Measure; got 5"),
+        ({"shown": "loss"}, "shown: a sequence of str; got 'loss'"),
+        ({"seeds": 1.5}, "seeds"),
+        ({"settings": None}, "settings: a mapping of values by name; got None"),
+        ({"measures": (Measure(number), Measure(number))}, "two measures are the same, number; remove one"),
+        ({"arms": (Measure(number),)}, "arms: each is a Training or Probe; got"),
+    ],
+)
+def test_a_study_of_wrong_parts_is_refused(parts: dict[str, Any], problem: str) -> None:
+    given: dict[str, Any] = {"arms": (Training("a"),), **parts}
+    with pytest.raises(UserError, match=problem):
+        Study(name="odd", question="?", lecture="", refuted_if="", **given)
+
+
+def test_an_arm_keeps_its_own_settings() -> None:
+    settings: dict[str, Any] = {"data": {"path": "a"}}
+    arms = []
+    for rate in (1e-2, 1e-4):
+        settings["train.lr"] = rate
+        arms.append(Training(f"rate {rate}", settings=settings))
+    settings["data"]["path"] = "b"
+    assert [arm.settings["train.lr"] for arm in arms] == [1e-2, 1e-4]
+    assert arms[0].settings["data"] == {"path": "a"}
