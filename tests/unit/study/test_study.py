@@ -202,7 +202,7 @@ def test_a_function_without_source_counts_by_its_instructions() -> None:
     keys = []
     for body in ("1", "2", "[x + 1 for x in (1,)]", "1"):
         code = compile(f"def typed(run): return {{'x': {body}}}", "<prompt>", "exec").co_consts[0]
-        keys.append(Measure(FunctionType(code, {})).key)
+        keys.append(Measure(FunctionType(code, {"__name__": "__main__"})).key)
     assert len(set(keys)) == 3
     assert keys[0] == keys[3]
 
