@@ -4,18 +4,10 @@ from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search
 from clearformer.decoding.inference import evaluating
 from clearformer.decoding.loop import Completion, NewToken, collect, generate_tokens
 from clearformer.decoding.samplers import Sampling, random_stream
-from clearformer.decoding.text.continuations import Continuation, search, search_texts
+from clearformer.decoding.text.continuations import Continuation, search
 from clearformer.decoding.text.inputs import Text, Texts
-from clearformer.decoding.text.samples import (
-    Prompt,
-    Sample,
-    encode_prompt,
-    generate,
-    sample_texts,
-    stream,
-    stream_text,
-)
-from clearformer.decoding.text.translations import Translation, translate, translate_texts
+from clearformer.decoding.text.samples import Prompt, Sample, encode_prompt, generate, stream
+from clearformer.decoding.text.translations import Translation, translate
 
 __all__ = [
     "BeamSearch",
@@ -36,11 +28,7 @@ __all__ = [
     "generate",
     "generate_tokens",
     "random_stream",
-    "sample_texts",
     "search",
-    "search_texts",
     "stream",
-    "stream_text",
     "translate",
-    "translate_texts",
 ]

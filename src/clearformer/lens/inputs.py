@@ -18,9 +18,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from clearformer.decoding import Text, evaluating, translate_texts
+from clearformer.decoding import Text, evaluating, translate
 from clearformer.decoding.arguments import check_list, check_run, check_whole
-from clearformer.decoding.beam import BeamSearch
 from clearformer.decoding.text.inputs import ids_of, text_of
 from clearformer.decoding.text.samples import Run
 from clearformer.decoding.text.translations import translator
@@ -30,6 +29,7 @@ from clearformer.lens.embeddings import tokens_read
 from clearformer.model import Encoder, EncoderDecoder, Transformer
 from clearformer.model.arguments import check_length
 from clearformer.text import Tokenizer
+from clearformer.training.tasks.task import TrainedModel
 
 Subject = Run | Transformer
 """A run, or a bare model, which takes token ids in place of strings."""
@@ -299,7 +299,7 @@ def _output(
     if plain is not None:
         return [bos, *tokenizer.before_pair, *ids_of(tokenizer, plain)], eos
     key = ("translation", tuple(source), bos, eos)
-    [[best]] = once(model, key, lambda: translate_texts(model, tokenizer, [source], BeamSearch(beams=1)))
+    [[best]] = once(model, key, lambda: translate(TrainedModel(model, tokenizer), [source], beams=1))
     written = [bos, *best.tokens]
     return written[:-1] or [bos], written[-1]
 

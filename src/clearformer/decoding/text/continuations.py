@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from clearformer.decoding.arguments import check_kind, check_run, check_whole
-from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
+from clearformer.decoding.arguments import check_run, check_whole
+from clearformer.decoding.beam import Hypothesis, beam_search, search_settings
 from clearformer.decoding.text.inputs import Text
 from clearformer.decoding.text.samples import Prompt, Run, continued, prompt_of, require_decoder
 from clearformer.errors import UserError
-from clearformer.model import Transformer
 from clearformer.results import Result
 from clearformer.text import Tokenizer
 
@@ -76,21 +75,8 @@ def search(
         NonFiniteError: the model's scores are not finite.
     """
     check_run(run)
+    model, tokenizer = run.model, run.tokenizer
     settings = search_settings(beams, length_penalty, length_penalty_kind, early_stopping)
-    return search_texts(run.model, run.tokenizer, prompt, settings, max_new_tokens=max_new_tokens, num=num)
-
-
-def search_texts(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    prompt: Text,
-    settings: BeamSearch,
-    *,
-    max_new_tokens: int = 200,
-    num: int = 1,
-) -> list[Continuation]:
-    """Return a model's likeliest continuations; see `search`."""
-    check_kind("settings", settings, BeamSearch)
     check_whole("max_new_tokens", max_new_tokens)
     check_whole("num", num)
     if not 1 <= num <= settings.beams:

@@ -1,7 +1,4 @@
-"""Sampling text: `generate` returns whole samples, `stream` yields one piece by piece.
-
-Both take a run; `sample_texts` and `stream_text` do the same with a model and a tokenizer.
-"""
+"""Sampling text: `generate` returns whole samples, `stream` yields one piece by piece."""
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -96,78 +93,6 @@ class Sample(Result):
         return self.n_prompt_tokens_read < self.n_prompt_tokens
 
 
-def sample_texts(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    prompts: Texts,
-    sampling: Sampling,
-    *,
-    max_new_tokens: int = 200,
-    num: int = 1,
-    seed: int = 0,
-    stop: str | Sequence[str] = (),
-    compiled: bool = False,
-    lookup: int = 0,
-    int8: bool = False,
-) -> list[Sample]:
-    """Return `num` samples of the first prompt, then `num` of the second, ...; see `generate`."""
-    check_whole("num", num)
-    if not 1 <= num <= MOST_SAMPLES:
-        raise UserError(f"num: from 1 to {MOST_SAMPLES:,}; got {num}")
-    encoded = [prompt_of(model, tokenizer, text) for text in texts_of(prompts)]
-    model = with_int8_weights(model) if int8 else model
-    repeated = [prompt for prompt in encoded for _ in range(num)]
-    stops = _stops(stop)
-    writers = [_writer(tokenizer, prompt, stops) for prompt in repeated]
-    streams = [random_stream(seed, number) for _ in encoded for number in range(num)]
-    new_tokens = _continue(
-        model,
-        tokenizer,
-        repeated,
-        writers,
-        sampling,
-        streams,
-        max_new_tokens=max_new_tokens,
-        compiled=compiled,
-        lookup=lookup,
-    )
-    completions = collect(new_tokens, len(repeated))
-    return list(map(_sample, repeated, completions, map(_whole_text, writers)))
-
-
-def stream_text(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    prompt: Text,
-    sampling: Sampling,
-    *,
-    max_new_tokens: int = 200,
-    seed: int = 0,
-    stop: str | Sequence[str] = (),
-    compiled: bool = False,
-    lookup: int = 0,
-    int8: bool = False,
-) -> Generator[str, None, Sample]:
-    """Yield one continuation piece by piece; see `stream`."""
-    encoded = prompt_of(model, tokenizer, prompt)
-    writer = _writer(tokenizer, encoded, _stops(stop))
-    check_prompts([encoded.tokens], max_new_tokens)
-    check_lookup(require_decoder(model), lookup, compiled=compiled)
-    model = with_int8_weights(model) if int8 else model
-    new_tokens = _continue(
-        model,
-        tokenizer,
-        [encoded],
-        [writer],
-        sampling,
-        [random_stream(seed, 0)],
-        max_new_tokens=max_new_tokens,
-        compiled=compiled,
-        lookup=lookup,
-    )
-    return _pieces(encoded, new_tokens, writer)
-
-
 def generate(
     run: Run,
     prompt: Texts = "",
@@ -216,19 +141,30 @@ def generate(
         NonFiniteError: the model's scores are not finite.
     """
     check_run(run)
-    return sample_texts(
-        run.model,
-        run.tokenizer,
-        prompt,
-        sampling_of(temperature, top_k, top_p, min_p, repetition_penalty),
+    model, tokenizer = run.model, run.tokenizer
+    sampling = sampling_of(temperature, top_k, top_p, min_p, repetition_penalty)
+    check_whole("num", num)
+    if not 1 <= num <= MOST_SAMPLES:
+        raise UserError(f"num: from 1 to {MOST_SAMPLES:,}; got {num}")
+    encoded = [prompt_of(model, tokenizer, text) for text in texts_of(prompt)]
+    repeated = [each for each in encoded for _ in range(num)]
+    model = with_int8_weights(model) if int8 else model
+    stops = _stops(stop)
+    writers = [_writer(tokenizer, each, stops) for each in repeated]
+    streams = [random_stream(seed, number) for _ in encoded for number in range(num)]
+    new_tokens = _continue(
+        model,
+        tokenizer,
+        repeated,
+        writers,
+        sampling,
+        streams,
         max_new_tokens=max_new_tokens,
-        num=num,
-        seed=seed,
-        stop=stop,
         compiled=compiled,
         lookup=lookup,
-        int8=int8,
     )
+    completions = collect(new_tokens, len(repeated))
+    return list(map(_sample, repeated, completions, map(_whole_text, writers)))
 
 
 def stream(
@@ -254,18 +190,24 @@ def stream(
     not at the first piece.
     """
     check_run(run)
-    return stream_text(
-        run.model,
-        run.tokenizer,
-        prompt,
-        sampling_of(temperature, top_k, top_p, min_p, repetition_penalty),
+    model, tokenizer = run.model, run.tokenizer
+    sampling = sampling_of(temperature, top_k, top_p, min_p, repetition_penalty)
+    encoded = prompt_of(model, tokenizer, prompt)
+    writer = _writer(tokenizer, encoded, _stops(stop))
+    check_prompts([encoded.tokens], max_new_tokens)
+    check_lookup(require_decoder(model), lookup, compiled=compiled)
+    new_tokens = _continue(
+        with_int8_weights(model) if int8 else model,
+        tokenizer,
+        [encoded],
+        [writer],
+        sampling,
+        [random_stream(seed, 0)],
         max_new_tokens=max_new_tokens,
-        seed=seed,
-        stop=stop,
         compiled=compiled,
         lookup=lookup,
-        int8=int8,
     )
+    return _pieces(encoded, new_tokens, writer)
 
 
 def _pieces(prompt: Prompt, generated: Iterator[NewToken], writer: Writer) -> Generator[str, None, Sample]:

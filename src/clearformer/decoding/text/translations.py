@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from clearformer.decoding.arguments import check_run, check_whole, matrix_dtype
-from clearformer.decoding.beam import BeamSearch, Hypothesis, beam_search, search_settings
+from clearformer.decoding.beam import Hypothesis, beam_search, search_settings
 from clearformer.decoding.text.inputs import Texts, ids_of, texts_of, with_specials
 from clearformer.decoding.text.samples import Run
 from clearformer.decoding.text.writer import known_tokens
@@ -84,33 +84,9 @@ def translate(
         NonFiniteError: the model's scores are not finite.
     """
     check_run(run)
-    return translate_texts(
-        run.model,
-        run.tokenizer,
-        sentences,
-        search_settings(beams, length_penalty, length_penalty_kind, early_stopping),
-        n_best=n_best,
-        max_new_tokens=max_new_tokens,
-        batch_tokens=batch_tokens,
-        dtype=dtype,
-        place=place,
-    )
-
-
-def translate_texts(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    sentences: Texts,
-    search: BeamSearch,
-    *,
-    n_best: int = 1,
-    max_new_tokens: int | None = None,
-    batch_tokens: int = BATCH_TOKENS,
-    dtype: torch.dtype | str | None = None,
-    place: Callable[[int], str] = lambda number: f"sentence {number}",
-) -> list[list[Translation]]:
-    """Return a model's best translations; see `translate`."""
-    model, bos, eos = translator(model, tokenizer)
+    search = search_settings(beams, length_penalty, length_penalty_kind, early_stopping)
+    tokenizer = run.tokenizer
+    model, bos, eos = translator(run.model, tokenizer)
     if max_new_tokens is not None:
         check_whole("max_new_tokens", max_new_tokens)
     check_whole("batch_tokens", batch_tokens)
