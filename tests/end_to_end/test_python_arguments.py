@@ -86,7 +86,7 @@ def test_other_numbers_that_are_none(value: Any) -> None:
 
 
 def test_no_texts_at_once() -> None:
-    with pytest.raises(UserError, match=r"^batch_size: at least 1; got 0"):
+    with pytest.raises(UserError, match=r"^batch_size: 1 or more; got 0"):
         opened("pets").classify("a cat", batch_size=0)
 
 

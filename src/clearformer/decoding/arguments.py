@@ -19,14 +19,16 @@ def check_run(run: Any, *others: str) -> None:
         raise UserError(f"give a run, such as cf.load({name!r}); got {_kind_of(run)}")
 
 
-def check_whole(name: str, value: Any) -> None:
-    """Raise UserError unless the argument's value is a whole number."""
+def check_whole(name: str, value: Any, least: int | None = None) -> None:
+    """Raise UserError unless the argument's value is a whole number, and `least` or more where that is given."""
     try:
         operator.index(value)
     except TypeError:
         raise UserError(f"{name}: a whole number; got {shown(value)}") from None
     if isinstance(value, bool):
         raise UserError(f"{name}: a whole number; got {value}")
+    if least is not None and value < least:
+        raise UserError(f"{name}: {least} or more; got {value}")
 
 
 def check_seed(seed: Any) -> None:

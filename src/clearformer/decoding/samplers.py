@@ -19,7 +19,7 @@ from torch import Tensor
 
 from clearformer.config import Spec, resolve
 from clearformer.decoding.arguments import check_whole
-from clearformer.errors import ConfigError, UserError
+from clearformer.errors import ConfigError
 
 LOWEST_TEMPERATURE = 1e-6  # logits divided by less may overflow float32; 0 itself is greedy
 LARGEST_PENALTY = 1e6  # the lowest is 1 / 1e6: logits times or divided by more may overflow too
@@ -186,9 +186,7 @@ def random_stream(seed: int, row: int) -> np.random.Generator:
     Raises:
         UserError: the seed is negative or not a whole number.
     """
-    check_whole("seed", seed)
-    if seed < 0:
-        raise UserError(f"seed: a whole number of at least 0; got {seed}")
+    check_whole("seed", seed, least=0)
     return np.random.default_rng([seed, row])
 
 

@@ -370,9 +370,7 @@ def _context_and_stride(model: Decoder, context: int | None, stride: int | None)
 def _check_positive(name: str, number: int | None) -> None:
     if number is None:
         return
-    check_whole(name, number)
-    if number < 1:
-        raise UserError(f"{name}: at least 1; got {number}")
+    check_whole(name, number, least=1)
 
 
 def default_stride(context: int) -> int:

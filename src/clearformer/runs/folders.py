@@ -25,7 +25,6 @@ from clearformer.errors import (
     DataError,
     RunError,
     TokenizerError,
-    UserError,
     did_you_mean,
     shortened,
     shown,
@@ -234,9 +233,7 @@ def checked_step(step: Any) -> int:
     Raises:
         UserError: it is not a whole number of 0 or more.
     """
-    check_whole("step", step)
-    if step < 0:
-        raise UserError(f"step: 0 or more; got {step}")
+    check_whole("step", step, least=0)
     return int(step)
 
 

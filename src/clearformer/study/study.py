@@ -396,6 +396,4 @@ def check_seeds(seeds: int | None) -> None:
     """Raise UserError if the number of seeds is no whole number, or below 1."""
     if seeds is None:
         return
-    check_whole("seeds", seeds)
-    if seeds < 1:
-        raise UserError(f"seeds: 1 or more; got {seeds}")
+    check_whole("seeds", seeds, least=1)

@@ -46,3 +46,9 @@ def test_whole_numbers_are_whole(value: Any) -> None:
 def test_other_values_are_not(value: Any) -> None:
     with pytest.raises(UserError, match="num: a whole number; got"):
         check_whole("num", value)
+
+
+def test_a_whole_number_may_have_a_least_value() -> None:
+    check_whole("num", 1, least=1)
+    with pytest.raises(UserError, match=r"^num: 1 or more; got 0$"):
+        check_whole("num", 0, least=1)

@@ -476,8 +476,8 @@ def test_sums_are_kept_in_float64() -> None:
         ({"context": 0}, r"context.*got 0"),
         ({"context": 5, "stride": 6}, r"stride: from 1 to the context of 5.*got 6"),
         ({"stride": 0}, r"stride.*got 0"),
-        ({"n_windows": 0}, "n_windows: at least 1; got 0"),
-        ({"batch_size": -1}, "batch_size: at least 1; got -1"),
+        ({"n_windows": 0}, "n_windows: 1 or more; got 0"),
+        ({"batch_size": -1}, "batch_size: 1 or more; got -1"),
     ],
 )
 def test_windows_out_of_range_are_refused(windows: dict[str, int], message: str) -> None:

@@ -91,7 +91,7 @@ def test_the_last_layers_logits_are_the_models_own(family: str, runs: dict[str, 
     assert not found.learned
 
 
-@pytest.mark.parametrize(("top", "why"), [(0, "at least 1; got 0"), (2.5, "a whole number; got 2.5")])
+@pytest.mark.parametrize(("top", "why"), [(0, "1 or more; got 0"), (2.5, "a whole number; got 2.5")])
 def test_the_number_of_guesses_is_checked(top: Any, why: str, runs: dict[str, Run]) -> None:
     with pytest.raises(UserError, match=f"top: {why}"):
         lens.logit_lens(runs["decoder"], TEXT, top=top)
@@ -234,7 +234,7 @@ def test_what_cannot_be_tuned_is_refused(runs: dict[str, Run]) -> None:
         lens.tune(runs["decoder"], "t")
     with pytest.raises(UserError, match="text: 4 tokens are too few"):
         lens.tune(run_of("decoder", "char"), "bank")
-    with pytest.raises(UserError, match="steps: at least 1"):
+    with pytest.raises(UserError, match="steps: 1 or more"):
         lens.tune(runs["decoder"], TEXT, steps=0)
 
 

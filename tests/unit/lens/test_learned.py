@@ -410,7 +410,7 @@ REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "steps: this run took the steps 0 to 11; got 3 to 13",
         lambda r: lens.tracin(r, PROMPT, steps=(3, 13)),
     ),
-    "sample": ("sample: at least 1 window", lambda r: lens.tracin(r, PROMPT, sample=0)),
+    "sample": ("sample: 1 or more; got 0", lambda r: lens.tracin(r, PROMPT, sample=0)),
     "row": (
         "has the rows 0 to 5; there is no row 6",
         lambda r: lens.counterfactual(r, PROMPT, without=[(3, 6)]),
@@ -422,7 +422,7 @@ REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "one step": ("steps: give the first step", lambda r: lens.tracin(r, PROMPT, steps=given(3))),
     "numpy": ("never saw window 1", lambda r: lens.counterfactual(r, PROMPT, without=given([np.int64(1)]))),
     "none": ("without: give a list", lambda r: lens.counterfactual(r, PROMPT, without=given(None))),
-    "seed": ("seed: a whole number of at least 0", lambda r: lens.tracin(r, PROMPT, seed=-1)),
+    "seed": ("seed: 0 or more; got -1", lambda r: lens.tracin(r, PROMPT, seed=-1)),
     "a word": ("sample: a whole number; got 'x'", lambda r: lens.tracin(r, PROMPT, sample=given("x"))),
     "list": ("without: give a list", lambda r: lens.counterfactual(r, PROMPT, without=given(3))),
     "one checkpoint": ("checkpoints: give a list", lambda r: lens.tracin(r, PROMPT, checkpoints=given(4))),

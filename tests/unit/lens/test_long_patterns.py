@@ -93,7 +93,7 @@ def test_a_key_behind_the_last_is_the_last() -> None:
 @pytest.mark.parametrize("function", [lens.attention_overview, lens.head_pattern])
 def test_what_cannot_be_shown_is_said(function: Any) -> None:
     run = run_of("decoder")
-    with pytest.raises(UserError, match="most: at least 1"):
+    with pytest.raises(UserError, match="most: 1 or more"):
         function(run, TEXT, most=0)
     bigram = run_of("decoder", attention=Last(), position=NoPositions())
     with pytest.raises(UserError, match="attention"):

@@ -89,9 +89,7 @@ def translate(
     model, bos, eos = translator(run.model, tokenizer)
     if max_new_tokens is not None:
         check_whole("max_new_tokens", max_new_tokens)
-    check_whole("batch_tokens", batch_tokens)
-    if batch_tokens < 1:
-        raise UserError(f"batch_tokens: at least 1; got {batch_tokens}")
+    check_whole("batch_tokens", batch_tokens, least=1)
     limit = model.config.max_seq_len
     sources = encode_sources(tokenizer, texts_of(sentences), eos, limit, place)
     translations = [[EMPTY]] * len(sources)

@@ -166,9 +166,7 @@ def classify(
         NonFiniteError: the model's scores are not finite.
     """
     check_run(run, "config")
-    check_whole("batch_size", batch_size)
-    if batch_size < 1:
-        raise UserError(f"batch_size: at least 1; got {batch_size}")
+    check_whole("batch_size", batch_size, least=1)
     model, labels = classifier(run)
     pad_id = pad_of(run.tokenizer)
     if too_long is None:

@@ -189,9 +189,7 @@ def patch_every(
         UserError: the texts are of different lengths, a hook point has no positions, a site names one, there is no
             such point, token, class or position, or `confirm` is less than 0.
     """
-    check_whole("confirm", confirm)
-    if confirm < 0:
-        raise UserError(f"confirm: 0 or more; got {confirm}")
+    check_whole("confirm", confirm, least=0)
     inputs, other = read_both(subject, text, donor, output)
     sites = _sites(inputs.model, where)
     metric = given_metric(metric, target, foil, position) or metric_of(inputs, target, foil, position)

@@ -368,9 +368,7 @@ def _check(edits: Any, **counts: Any) -> None:
         raise UserError(f"edits: a list of lines, such as [{edits!r}]")
     check_list("edits", edits, "lines", "zero blocks.0.hook_mlp_out")
     for name, value in counts.items():
-        check_whole(name, value)
-        if value < 0:
-            raise UserError(f"{name}: 0 or more; got {value}")
+        check_whole(name, value, least=0)
 
 
 def _continued(

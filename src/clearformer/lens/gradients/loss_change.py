@@ -139,9 +139,7 @@ def loss_changes(
     Raises:
         UserError: the models differ in configuration, the text has no loss, or `pieces` is less than 1.
     """
-    check_whole("pieces", pieces)
-    if pieces < 1:
-        raise UserError(f"pieces: at least 1 piece of the path; got {pieces}")
+    check_whole("pieces", pieces, least=1)
     check_function("on_step", on_step)
     later = inputs_of(after, text, output)
     inputs = inputs_of(before, later)

@@ -271,11 +271,9 @@ def repeated(
     Raises:
         UserError: the model reads too few tokens, or there is no text.
     """
-    for name, value in (("n_tokens", n_tokens), ("n_texts", n_texts)):
-        check_whole(name, value)
+    check_whole("n_tokens", n_tokens)
+    check_whole("n_texts", n_texts, least=1)
     check_seed(seed)
-    if n_texts < 1:
-        raise UserError(f"n_texts: at least 1; got {n_texts}")
     bos = None if tokenizer is None or isinstance(model, Encoder) else tokenizer.bos_id
     start = 0 if bos is None else 1
     n = min(n_tokens, (model.config.max_seq_len - start) // 2)

@@ -29,7 +29,7 @@ from clearformer.data.locating.places import Span, in_short
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_function, check_whole
 from clearformer.decoding.text.samples import Run
-from clearformer.errors import UserError, count
+from clearformer.errors import count
 from clearformer.lens.inputs import Inputs, quiet
 from clearformer.lens.learning.preconditioning import steps_of
 from clearformer.lens.learning.prediction import Prediction, gradients_of, prediction_of
@@ -218,14 +218,10 @@ def sampled(ids: np.ndarray, n: int | None, seed: int) -> np.ndarray:
     Raises:
         UserError: `n` is less than 1, or the seed less than 0.
     """
-    check_whole("seed", seed)
-    if seed < 0:
-        raise UserError(f"seed: a whole number of at least 0; got {seed}")
+    check_whole("seed", seed, least=0)
     if n is None:
         return ids
-    check_whole("sample", n)
-    if n < 1:
-        raise UserError(f"sample: at least 1 window; got {n}")
+    check_whole("sample", n, least=1)
     return ids if n >= len(ids) else np.sort(np.random.default_rng(seed).choice(ids, n, replace=False))
 
 

@@ -223,9 +223,7 @@ def check_sizes(most_rows: Any, most_columns: Any) -> None:
     """Raise UserError if no rows or columns would be shown."""
     sizes = {"most_rows": most_rows} | ({} if most_columns is None else {"most_columns": most_columns})
     for name, most in sizes.items():
-        check_whole(name, most)
-        if most < 1:
-            raise UserError(f"{name}: at least 1; got {most}")
+        check_whole(name, most, least=1)
 
 
 def centre_of(step: Step, at: int) -> int:

@@ -196,9 +196,7 @@ def corpus(
     """
     check_run(run, "folder")
     for name, value, least in (("first", first, 0), ("rows", rows, 1), ("length", length, 1)):
-        check_whole(name, value)
-        if value < least:
-            raise UserError(f"{name}: {least} or more; got {value}")
+        check_whole(name, value, least=least)
     check_function("on_step", on_step)
     prepared = read_own_data(run).prepared
     data = rows_of(run, prepared, split)

@@ -16,7 +16,6 @@ from jaxtyping import Float
 
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
-from clearformer.errors import UserError
 from clearformer.hooks.readings import once
 from clearformer.lens.activations import check_part, patterns_in_the_open, prefix_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
@@ -128,9 +127,7 @@ def head_pattern(
         UserError: there is no such layer, head, part or position, the attention has no pattern, or `most` is less
             than 1.
     """
-    check_whole("most", most)
-    if most < 1:
-        raise UserError(f"most: at least 1; got {most}")
+    check_whole("most", most, least=1)
     check_whole("key", key)
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     check_part(inputs.model, part)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
-from clearformer.errors import UserError, count
+from clearformer.errors import count
 from clearformer.hooks.readings import once
 from clearformer.lens.activations import patterns_in_the_open
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
@@ -99,9 +99,7 @@ def attention_overview(
     Raises:
         UserError: the model's attention has no pattern, or `most` is less than 1.
     """
-    check_whole("most", most)
-    if most < 1:
-        raise UserError(f"most: at least 1; got {most}")
+    check_whole("most", most, least=1)
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     names = pattern_names(inputs)
     found = once(

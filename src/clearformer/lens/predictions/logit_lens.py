@@ -201,9 +201,7 @@ def logit_lens(
         UserError: there is no such position, token or class, the lens is for another model, or `top` or `most` is less
             than 1.
     """
-    check_whole("top", top)
-    if top < 1:
-        raise UserError(f"top: at least 1; got {top}")
+    check_whole("top", top, least=1)
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     at = inputs.predicting(position)
     if tuned is not None:
@@ -243,9 +241,7 @@ def around(position: int, n: int, most: int | None) -> slice:
     """
     if most is None:
         return slice(0, n)
-    check_whole("most", most)
-    if most < 1:
-        raise UserError(f"most: at least 1; got {most}")
+    check_whole("most", most, least=1)
     stride = max(1, most // 2)
     first = (position - most // 4) // stride * stride
     first = max(0, min(first, n - most))

@@ -91,9 +91,7 @@ def next_tokens(
     Raises:
         UserError: a temperature is not above 0, `top` is less than 1, or the text cannot be read.
     """
-    check_whole("top", top)
-    if top < 1:
-        raise UserError(f"top: at least 1; got {top}")
+    check_whole("top", top, least=1)
     if not isinstance(temperatures, Iterable):
         raise UserError(f"temperatures: a list, such as [1.0]; got {shown(temperatures)}")
     wanted = [_checked_temperature(each) for each in temperatures]

@@ -131,10 +131,8 @@ def tune(
     """
     check_run(run)
     model = run.model
-    check_whole("steps", steps)
+    check_whole("steps", steps, least=1)
     check_seed(seed)
-    if steps < 1:
-        raise UserError(f"steps: at least 1; got {steps}")
     if model.config.n_classes is not None:
         raise UserError("a tuned lens is for a model that predicts tokens, and this one predicts a class")
     training, choosing, measuring = _parts(_texts(run, text, output))

@@ -202,9 +202,7 @@ def next_draw(
             `most` is less than 1.
     """
     if most is not None:
-        check_whole("most", most)
-        if most < 1:
-            raise UserError(f"most: at least 1; got {most}")
+        check_whole("most", most, least=1)
     sampling = sampling_of(temperature, top_k, top_p, min_p, repetition_penalty)
     begun = beginning(
         subject, text, output, position=position, drawn=drawn, masked=masked, tokenizer=tokenizer

@@ -18,7 +18,7 @@ from typing import IO, Any, Protocol
 import torch
 
 from clearformer.decoding.arguments import check_whole
-from clearformer.errors import ClearformerError, Interrupted, UserError
+from clearformer.errors import ClearformerError, Interrupted
 from clearformer.resources import n_cores
 from clearformer.study.store import Store
 from clearformer.study.trials import Trial
@@ -278,6 +278,4 @@ def visible_gpus() -> list[str]:
 
 def check_jobs(jobs: int) -> None:
     """Raise UserError if the number of workers is no whole number, or below 1."""
-    check_whole("jobs", jobs)
-    if jobs < 1:
-        raise UserError(f"jobs: 1 or more; got {jobs}")
+    check_whole("jobs", jobs, least=1)

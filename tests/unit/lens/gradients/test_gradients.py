@@ -280,7 +280,7 @@ def test_models_that_do_not_match_are_refused(model: Any) -> None:
         lens.loss_changes(model, made(max_seq_len=5), TEXT[:4])
     with pytest.raises(UserError, match=r"pieces: a whole number; got 2\.5"):
         lens.loss_changes(model, model, TEXT, pieces=2.5)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="pieces: at least 1 piece of the path"):
+    with pytest.raises(UserError, match="pieces: 1 or more; got 0"):
         lens.loss_changes(model, model, TEXT, pieces=0)
     with pytest.raises(UserError, match="so it has no loss"):
         lens.loss_changes(model, model, [1])

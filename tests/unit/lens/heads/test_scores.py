@@ -263,7 +263,7 @@ def test_what_cannot_be_scored_is_said(model: Any) -> None:
         lens.head_scores(build(ModelConfig(attention=Last(), position=NoPositions(), **small)))  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"n_tokens or model.max_seq_len is too small"):
         lens.head_scores(build(ModelConfig(max_seq_len=3, attention=MultiHead(n_heads=2), **small)))  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="n_texts: at least 1; got 0"):
+    with pytest.raises(UserError, match="n_texts: 1 or more; got 0"):
         lens.head_scores(model, n_texts=0)
     with pytest.raises(UserError, match="n_tokens: a whole number; got 'x'"):
         lens.head_scores(model, n_tokens="x")  # type: ignore[arg-type]

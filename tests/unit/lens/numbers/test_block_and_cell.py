@@ -410,9 +410,9 @@ def test_a_part_is_a_table_of_its_numbers_and_a_figure(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"most_rows": 0}, "most_rows: at least 1"),
+        ({"most_rows": 0}, "most_rows: 1 or more"),
         ({"most_rows": None}, "most_rows: a whole number; got None"),
-        ({"most_columns": 0}, "most_columns: at least 1"),
+        ({"most_columns": 0}, "most_columns: 1 or more"),
         ({"name": "blocks.0.mlp.hook_past"}, "has no matrix 'blocks.0.mlp.hook_past'"),
         (
             {"name": "blocks.1.mlp.hook_post"},

@@ -395,7 +395,7 @@ def test_the_likeliest_are_told_with_the_draw_that_is_none_of_them(decoder: Run)
         assert part.table().rows == [whole.table().rows[place] for place in told]
         seen.add(len(told))
     assert seen == {3, 4}
-    with pytest.raises(UserError, match="most: at least 1"):
+    with pytest.raises(UserError, match="most: 1 or more"):
         lens.next_draw(decoder, TEXT, most=0)
 
 
