@@ -8,7 +8,7 @@ Shapes: W windows, B of them in a batch, T positions, N predictions, V vocabular
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -31,8 +31,6 @@ LOGITS_AT_ONCE = 1 << 26  # numbers in one batch's logits: 256 MB in float32
 PREDICTIONS_AT_ONCE = 1 << 22  # numbers in each of the copies that the loss and the entropy need
 COUNTED_AT_ONCE = 1 << 20  # tokens to search for unknown ones at once
 LARGEST_EXPONENT = 709.0  # of e, for a float64
-
-LogitsOf = Callable[[Int[Tensor, "B T"]], Float[Tensor, "B T V"]]
 
 
 @dataclass(frozen=True)
@@ -106,14 +104,13 @@ def evaluate_split(
     context: int | None = None,
     stride: int | None = None,
     n_windows: int | None = None,
-    batch_size: int | None = None,
     dtype: torch.dtype | None = None,
-    logits_of: LogitsOf | None = None,
 ) -> Evaluation:
     """Measure how well a model predicts a split, read in order.
 
-    It draws no random numbers and restores the model's mode. Only predictions that count are unembedded. With a large
-    vocabulary, fewer than `batch_size` windows are read at once, to limit the memory of the logits.
+    It draws no random numbers and restores the model's mode. Only predictions that count are unembedded. As many
+    windows are read at once as hold `TOKENS_AT_ONCE`, or fewer with a large vocabulary, to limit the memory of the
+    logits.
 
     Args:
         model: The model, on any device.
@@ -124,24 +121,22 @@ def evaluate_split(
         stride: S, from 1 (every prediction from the longest context) to C (fastest, but the first predictions of each
             window have almost no context). By default C / 2, so that each has C / 2 tokens or more.
         n_windows: How many windows to read, evenly spaced over all of them; by default all.
-        batch_size: The most windows to read at once; by default as many as hold `TOKENS_AT_ONCE`.
         dtype: The type of the matrix products (autocast); by default as around the call.
-        logits_of: Computes the logits instead of `model` itself, such as its compiled form.
 
     Raises:
-        UserError: the context, the stride, `n_windows` or `batch_size` is out of range.
+        UserError: the context, the stride or `n_windows` is out of range.
         DataError: the split has fewer than two tokens, or one that the model does not know.
     """
     context, stride = _context_and_stride(model, context, stride)
-    _check_positive("n_windows", n_windows)
-    _check_positive("batch_size", batch_size)
+    if n_windows is not None:
+        check_whole("n_windows", n_windows, least=1)
     _check_has_predictions(split)
     windows = windows_of(len(split), context, stride)
     n_all = _n_starts(windows)
     is_whole = n_windows is None or n_windows >= n_all
     if n_windows is not None and not is_whole:
         windows = subset_of_windows(windows, n_windows)
-    sums = _sums(model, split, windows, batch_size, dtype, logits_of)
+    sums = _sums(model, split, windows, dtype)
     text = _predicted_text(split, tokenizer if is_whole else None)
     return _evaluation(sums, _n_counted(windows), text, context, stride, split.name)
 
@@ -166,7 +161,7 @@ def evaluate_whole_and_part(
     context, stride = _context_and_stride(model, None, None)
     _check_has_predictions(split)
     windows = windows_of(len(split), context, stride)
-    sums, n_counted = _sums(model, split, windows, None, dtype), _n_counted(windows)
+    sums, n_counted = _sums(model, split, windows, dtype), _n_counted(windows)
     some = evenly_spaced(min(n_windows, len(sums)), len(sums))
     return (
         _evaluation(sums, n_counted, _predicted_text(split, tokenizer), context, stride, split.name),
@@ -258,13 +253,12 @@ def _n_counted(windows: Sequence[Windows]) -> Int64[np.ndarray, " W"]:
 
 
 def _batches(
-    split: Split, shapes: Sequence[Windows], batch_size: int | None, vocab_size: int, unembeds_all: bool
+    split: Split, shapes: Sequence[Windows], vocab_size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield inputs [B T], and the targets that count [B n_counted]."""
     for windows in shapes:
-        most = batch_size or max(1, TOKENS_AT_ONCE // windows.length)
-        unembedded = windows.length if unembeds_all else windows.n_counted
-        n_rows = max(1, min(most, LOGITS_AT_ONCE // (unembedded * vocab_size)))
+        most = LOGITS_AT_ONCE // (windows.n_counted * vocab_size)
+        n_rows = max(1, min(most, TOKENS_AT_ONCE // windows.length))
         for i in range(0, len(windows.starts), n_rows):
             tokens = split.windows(windows.starts[i : i + n_rows], windows.length + 1)
             if tokens.max() >= vocab_size:
@@ -282,22 +276,17 @@ def _sums(
     model: Decoder,
     split: Split,
     windows: Sequence[Windows],
-    batch_size: int | None,
     dtype: torch.dtype | None,
-    logits_of: LogitsOf | None = None,
 ) -> Float64[np.ndarray, "W 2"]:
     """Return each window's sums of -log p(target) and of entropies over the predictions that count, in nats."""
     device = model.embed.weight.device
     found = [np.empty((0, 2))]
-    batches = _batches(split, windows, batch_size, _vocab_size(model), unembeds_all=logits_of is not None)
+    batches = _batches(split, windows, _vocab_size(model))
     with evaluating(model) as threads, torch.inference_mode(), autocast(device, dtype):
         for inputs, targets in batches:
             threads.adapt()
             tokens, n_counted = torch.from_numpy(inputs).to(device), targets.shape[1]
-            if logits_of is None:
-                logits = model.unembed(model.hidden(tokens)[:, -n_counted:])
-            else:
-                logits = logits_of(tokens)[:, -n_counted:]
+            logits = model.unembed(model.hidden(tokens)[:, -n_counted:])
             found.append(_losses_and_entropies(logits, torch.from_numpy(targets).to(device)))
     return np.concatenate(found)
 
@@ -365,12 +354,6 @@ def _context_and_stride(model: Decoder, context: int | None, stride: int | None)
             f"stride: from 1 to the context of {context}, or tokens would be skipped; got {stride}"
         )
     return context, stride
-
-
-def _check_positive(name: str, number: int | None) -> None:
-    if number is None:
-        return
-    check_whole(name, number, least=1)
 
 
 def default_stride(context: int) -> int:

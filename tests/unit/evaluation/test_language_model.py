@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -69,6 +70,16 @@ def split_of(n: int, vocab_size: int = V) -> Split:
     return Split("val", [np.random.default_rng(n).integers(vocab_size, size=n)], n_chars=3 * n, n_bytes=5 * n)
 
 
+def recorded(model: Decoder, seen: list[tuple[int, ...]]) -> Callable[[Tensor], Tensor]:
+    """The model's `hidden`, which notes the shape of what it reads."""
+
+    def hidden(tokens: Tensor) -> Tensor:
+        seen.append(tuple(tokens.shape))
+        return type(model).hidden(model, tokens)
+
+    return hidden
+
+
 @torch.no_grad()
 def one_at_a_time(model: Decoder, split: Split, context: int, stride: int) -> tuple[float, float]:
     """Loss and mean entropy, each token predicted by itself from the tokens it is to be predicted from."""
@@ -92,7 +103,8 @@ def test_the_loss_is_that_of_predicting_one_at_a_time(
 ) -> None:
     model, split = model_of(), split_of(n)
 
-    result = evaluate_split(model, split, context=context, stride=stride, batch_size=batch_size)
+    with patch.object(module, "TOKENS_AT_ONCE", batch_size * context):
+        result = evaluate_split(model, split, context=context, stride=stride)
 
     loss, mean_entropy = one_at_a_time(model, split, context, stride)
     assert result.loss == pytest.approx(loss, abs=1e-5)
@@ -118,7 +130,8 @@ def test_windows_count_every_target_once_and_in_order(context: int) -> None:
 def test_the_batch_size_changes_nothing(batch_size: int) -> None:
     model, split = model_of(), split_of(101)
 
-    result = evaluate_split(model, split, batch_size=batch_size)
+    with patch.object(module, "TOKENS_AT_ONCE", batch_size * M):
+        result = evaluate_split(model, split)
 
     assert result.loss == pytest.approx(evaluate_split(model, split).loss, abs=1e-6)
 
@@ -167,9 +180,8 @@ def test_the_loss_of_some_windows_is_that_of_their_predictions(n_windows: int) -
     """Of 19 windows; each reads and predicts what it does in the whole: its last 3 tokens."""
     model, split, seen = model_of(), split_of(61), []
 
-    result = evaluate_split(
-        model, split, n_windows=n_windows, logits_of=lambda tokens: seen.append(tokens) or model(tokens)
-    )
+    with patch.object(model, "hidden", recorded(model, seen)):
+        result = evaluate_split(model, split, n_windows=n_windows)
 
     losses = []
     for place in evenly_spaced(n_windows, 19).tolist():
@@ -179,10 +191,8 @@ def test_the_loss_of_some_windows_is_that_of_their_predictions(n_windows: int) -
         losses += [-logprobs[t, tokens[t + 1]].item() for t in range(M - 3, M)]
     assert result.loss == pytest.approx(float(np.mean(losses)), abs=1e-5)
     assert result.n_tokens == len(losses)
-    assert sum(map(len, seen)) == n_windows
-    of_itself = evaluate_split(model, split, n_windows=n_windows)
-    assert of_itself == evaluate_split(model, split, n_windows=n_windows)  # the same ones every time
-    assert of_itself.loss == pytest.approx(result.loss, abs=1e-6)  # its logits come by another product
+    assert sum(n_rows for n_rows, _ in seen) == n_windows
+    assert result == evaluate_split(model, split, n_windows=n_windows)  # the same ones every time
 
 
 @pytest.mark.parametrize("n_windows", [None, 19, 20, 1000])
@@ -382,16 +392,15 @@ def test_mode_weights_and_random_numbers_are_as_before() -> None:
     assert with_dropout_off == evaluate_split(model.eval(), split_of(40))
 
 
-def test_another_callable_may_compute_the_logits() -> None:
+def test_a_batch_has_windows_of_one_length_and_so_many_tokens() -> None:
     model, seen = model_of(), []
 
-    def logits_of(tokens: Tensor) -> Tensor:
-        seen.append(tuple(tokens.shape))
-        return model(tokens) * 0
+    with (
+        patch.object(module, "TOKENS_AT_ONCE", 3 * M - 1),
+        patch.object(model, "hidden", recorded(model, seen)),
+    ):
+        evaluate_split(model, split_of(3 * M + 3), stride=M)
 
-    result = evaluate_split(model, split_of(3 * M + 3), stride=M, batch_size=2, logits_of=logits_of)
-
-    assert result.loss == pytest.approx(math.log(V))
     assert seen == [(2, M), (1, M), (1, 2)]
 
 
@@ -437,18 +446,13 @@ def test_the_logits_of_a_large_vocabulary_are_made_and_summed_in_parts() -> None
 
 
 def test_the_whole_and_a_part_are_read_together() -> None:
-    model, split, read = model_of(), split_of(101), 0
+    model, split, seen = model_of(), split_of(101), []
 
-    def hidden(tokens: Tensor) -> Tensor:
-        nonlocal read
-        read += len(tokens)
-        return type(model).hidden(model, tokens)
-
-    with patch.object(model, "hidden", hidden):
+    with patch.object(model, "hidden", recorded(model, seen)):
         whole, part = evaluate_whole_and_part(model, split, n_windows=5)
 
     alone, of_part = evaluate_split(model, split), evaluate_split(model, split, n_windows=5)
-    assert read == count_windows(101, M)
+    assert sum(n_rows for n_rows, _ in seen) == count_windows(101, M)
     assert (whole.n_tokens, part.n_tokens) == (alone.n_tokens, of_part.n_tokens)
     assert (whole.loss, part.loss) == pytest.approx((alone.loss, of_part.loss), abs=1e-6)
     assert part.mean_entropy == pytest.approx(of_part.mean_entropy, abs=1e-6)
@@ -459,9 +463,8 @@ def test_sums_are_kept_in_float64() -> None:
     logits = torch.tensor([0.0, math.log(9)])
     split = Split("val", [np.ones(200_001, dtype=np.int64)], 1, 1)
 
-    result = evaluate_split(
-        model, split, batch_size=4096, logits_of=lambda tokens: logits.expand(*tokens.shape, 2)
-    )
+    with patch.object(model, "unembed", lambda vectors: logits.expand(*vectors.shape[:-1], 2)):
+        result = evaluate_split(model, split)
 
     assert result.loss == pytest.approx(-logits.log_softmax(-1)[1].item(), rel=1e-12)
 
@@ -477,7 +480,7 @@ def test_sums_are_kept_in_float64() -> None:
         ({"context": 5, "stride": 6}, r"stride: from 1 to the context of 5.*got 6"),
         ({"stride": 0}, r"stride.*got 0"),
         ({"n_windows": 0}, "n_windows: 1 or more; got 0"),
-        ({"batch_size": -1}, "batch_size: 1 or more; got -1"),
+        ({"n_windows": -1}, "n_windows: 1 or more; got -1"),
     ],
 )
 def test_windows_out_of_range_are_refused(windows: dict[str, int], message: str) -> None:
