@@ -24,6 +24,7 @@ from clearformer.device import autocast
 from clearformer.errors import DataError, UserError
 from clearformer.evaluation.subsets import evenly_spaced
 from clearformer.model import Decoder
+from clearformer.results import plain
 from clearformer.text import Tokenizer
 
 TOKENS_AT_ONCE = 1 << 12  # in one batch; smaller and larger ones are slower on a CPU
@@ -89,8 +90,7 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """Return all values for `json.dumps`; a number that is not finite becomes None."""
         derived = ("perplexity", "bits_per_token", "bits_per_char", "bits_per_byte")
-        values = asdict(self) | {name: getattr(self, name) for name in derived}
-        return {name: finite(value) for name, value in values.items()}
+        return plain(asdict(self) | {name: getattr(self, name) for name in derived})
 
     def _bits_per(self, n: int | None) -> float | None:
         return self.bits_per_token * self.n_tokens / n if n else None
@@ -368,8 +368,3 @@ def _vocab_size(model: Decoder) -> int:
 def perplexity_of(loss: float) -> float:
     """exp(loss); infinity where a float64 cannot hold it."""
     return math.inf if loss > LARGEST_EXPONENT else math.exp(loss)
-
-
-def finite(value: Any) -> Any:
-    """Return the value, or None in place of a number that is not finite, which JSON lacks."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value

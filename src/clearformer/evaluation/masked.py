@@ -9,9 +9,10 @@ import torch
 from clearformer.data.masking import MaskedBatch
 from clearformer.decoding import evaluating
 from clearformer.device import autocast
-from clearformer.evaluation.language_model import finite, perplexity_of
+from clearformer.evaluation.language_model import perplexity_of
 from clearformer.evaluation.meter import TokenLossMeter
 from clearformer.model import Encoder
+from clearformer.results import plain
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,7 @@ class MaskedEvaluation:
 
     def to_json(self) -> dict[str, Any]:
         """Return all values for `json.dumps`; a number that is not finite becomes None."""
-        return {
-            name: finite(value) for name, value in (asdict(self) | {"perplexity": self.perplexity}).items()
-        }
+        return plain(asdict(self) | {"perplexity": self.perplexity})
 
 
 def evaluate_masked(

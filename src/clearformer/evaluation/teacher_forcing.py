@@ -10,9 +10,10 @@ from clearformer.data import PairSplit, batches_in_order
 from clearformer.decoding import evaluating
 from clearformer.device import autocast
 from clearformer.errors import DataError
-from clearformer.evaluation.language_model import finite, perplexity_of
+from clearformer.evaluation.language_model import perplexity_of
 from clearformer.evaluation.meter import TokenLossMeter
 from clearformer.model import EncoderDecoder
+from clearformer.results import plain
 from clearformer.text import Tokenizer
 
 BATCH_TOKENS = 4096
@@ -43,8 +44,8 @@ class PairLoss:
 
     def to_json(self) -> dict[str, Any]:
         """Return all values for `json.dumps`; a number that is not finite becomes None."""
-        values = asdict(self) | {"perplexity": self.perplexity, "bits_per_token": self.loss / math.log(2)}
-        return {name: finite(value) for name, value in values.items()}
+        derived = {"perplexity": self.perplexity, "bits_per_token": self.loss / math.log(2)}
+        return plain(asdict(self) | derived)
 
 
 def evaluate_pairs(
