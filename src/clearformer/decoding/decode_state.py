@@ -9,7 +9,7 @@ Shapes: B sequences, T positions, S positions of a source, V vocabulary.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -102,7 +102,7 @@ class DecodeState(Generic[ResultT]):
     @torch.inference_mode()
     def _read_drafts(self, rows: Sequence[Sequence[int]]) -> Float[Tensor, "B T V"]:
         assert self._cache is not None
-        tokens, padding = right_padded(rows, self._device)
+        tokens, padding = padded(rows, self._device, "right")
         self._n_drafted = tokens.shape[1] - 1
         self._cache.hold()
         return read_each(self._model, *self._with_memory(tokens), padding, self._cache)
@@ -135,10 +135,10 @@ class DecodeState(Generic[ResultT]):
         limit = self._model.config.max_seq_len
         read = [tuple(text[context_start(len(text), limit) :]) for text in texts]
         if self._memory is not None:
-            return self._read(read_tokens, self._logits_function, *left_padded(read, self._device))
+            return self._read(read_tokens, self._logits_function, *padded(read, self._device))
         unique = {text: i for i, text in enumerate(dict.fromkeys(read))}
         rows = torch.tensor([unique[text] for text in read], device=self._device)
-        tokens, padding = left_padded(list(unique), self._device)
+        tokens, padding = padded(list(unique), self._device)
         if len(unique) == len(read):
             return self._read(read_tokens, self._logits_function, tokens, padding)
         result = self._read(read_tokens, lambda logits: self._logits_function(logits[rows]), tokens, padding)
@@ -187,7 +187,7 @@ def read_sources(model: GenerativeModel, sources: Sequence[Sequence[int]] | None
         return None
     if sources is None:
         raise UserError("an encoder-decoder needs a source: give one for each text")
-    return model.encode(*left_padded(sources, device_of(model)))
+    return model.encode(*padded(sources, device_of(model)))
 
 
 def context_start(n_tokens: int, max_seq_len: int) -> int:
@@ -203,31 +203,22 @@ def context_start(n_tokens: int, max_seq_len: int) -> int:
     return math.ceil(n_too_many / stride) * stride
 
 
-def left_padded(
-    texts: Sequence[Sequence[int]], device: torch.device
+def padded(
+    texts: Sequence[Sequence[int]], device: torch.device, side: Literal["left", "right"] = "left"
 ) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"] | None]:
-    """Return sequences as rows padded on the left, and where their tokens are real (None: everywhere)."""
+    """Return sequences as rows padded on one side, and where their tokens are real (None: everywhere)."""
     longest = max(map(len, texts))
-    rows = [[PADDING_TOKEN] * (longest - len(text)) + list(text) for text in texts]
+    fills = [[PADDING_TOKEN] * (longest - len(text)) for text in texts]
+    rows = [
+        [*fill, *text] if side == "left" else [*text, *fill] for fill, text in zip(fills, texts, strict=True)
+    ]
     tokens = torch.tensor(rows, device=device)
-    lengths = torch.tensor([len(text) for text in texts], device=device).unsqueeze(1)
-    if all(len(text) == longest for text in texts):
+    if not any(fills):
         return tokens, None
-    return tokens, torch.arange(longest, device=device) >= longest - lengths
-
-
-def right_padded(
-    texts: Sequence[Sequence[int]], device: torch.device
-) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"] | None]:
-    """Return sequences as rows padded on the right, and where their tokens are real (None: everywhere)."""
-    longest = max(map(len, texts))
-    tokens = torch.tensor(
-        [[*text, *[PADDING_TOKEN] * (longest - len(text))] for text in texts], device=device
-    )
-    if all(len(text) == longest for text in texts):
-        return tokens, None
+    places = torch.arange(longest, device=device)
     lengths = torch.tensor([len(text) for text in texts], device=device).unsqueeze(1)
-    return tokens, torch.arange(longest, device=device) < lengths
+    is_real = places >= longest - lengths if side == "left" else places < lengths
+    return tokens, is_real
 
 
 def room_for_drafts(n_tokens: int, max_seq_len: int) -> int:

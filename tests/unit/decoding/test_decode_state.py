@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearformer.decoding import decode_state
-from clearformer.decoding.decode_state import DecodeState, context_start, left_padded
+from clearformer.decoding.decode_state import DecodeState, context_start, padded
 from clearformer.decoding.fast.compiling import read_tokens
 from clearformer.errors import UserError
 from clearformer.model import Decoder, EncoderDecoder, ModelConfig, build
@@ -145,13 +145,23 @@ def test_sources_are_for_those_who_read_them(decoder: Decoder, translator: Encod
         DecodeState(translator, as_they_are)
 
 
-def test_left_padded_texts_end_together() -> None:
-    tokens, padding = left_padded([[1, 2, 3], [4]], torch.device("cpu"))
-
+def test_texts_padded_on_the_left_end_together_and_on_the_right_begin_together() -> None:
+    tokens, padding = padded([[1, 2, 3], [4]], torch.device("cpu"))
     assert tokens[:, -1].tolist() == [3, 4]
     assert padding is not None
     assert padding.tolist() == [[True, True, True], [False, False, True]]
-    assert left_padded([[1, 2], [3, 4]], torch.device("cpu"))[1] is None
+
+    tokens, padding = padded([[1, 2, 3], [4]], torch.device("cpu"), "right")
+    assert tokens[:, 0].tolist() == [1, 4]
+    assert padding is not None
+    assert padding.tolist() == [[True, True, True], [True, False, False]]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_texts_of_one_length_need_no_padding(side: Any) -> None:
+    tokens, padding = padded([[1, 2], [3, 4]], torch.device("cpu"), side)
+    assert tokens.tolist() == [[1, 2], [3, 4]]
+    assert padding is None
 
 
 @pytest.mark.parametrize(
