@@ -16,7 +16,7 @@ from clearformer.model import EncoderDecoder
 from clearformer.results import plain
 from clearformer.text import Tokenizer
 
-BATCH_TOKENS = 4096
+BATCH_TOKENS = 4096  # the most tokens that are read at once
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,6 @@ def evaluate_pairs(
     tokenizer: Tokenizer,
     *,
     dtype: torch.dtype | None = None,
-    batch_tokens: int = BATCH_TOKENS,
 ) -> PairLoss:
     """Measure how well a model predicts the target of every pair in a split.
 
@@ -65,7 +64,6 @@ def evaluate_pairs(
         split: The pairs.
         tokenizer: Their tokenizer.
         dtype: The type of the matrix products (autocast); by default as around the call.
-        batch_tokens: The most tokens to read at once.
 
     Raises:
         DataError: the split has no pairs.
@@ -75,7 +73,7 @@ def evaluate_pairs(
     device = model.embed.weight.device
     sums = TokenLossMeter()
     with evaluating(model) as threads, torch.inference_mode(), autocast(device, dtype):
-        for batch in batches_in_order(split, tokenizer, batch_tokens, max_tokens=model.config.max_seq_len):
+        for batch in batches_in_order(split, tokenizer, BATCH_TOKENS, max_tokens=model.config.max_seq_len):
             threads.adapt()
             source, padding, tokens, targets = (
                 torch.from_numpy(array).to(device)

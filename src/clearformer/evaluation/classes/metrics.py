@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from clearformer.errors import shortened
 
 MOST_COLUMNS = 30  # the most classes for which the whole matrix is printed
-MOST_CONFUSIONS = 10
+MOST_CONFUSIONS = 10  # kinds of mistakes that are named
 LONGEST_NAME = 24
 WIDEST_CELL = 7  # a column's heading is its class's name if it fits, else its number
 
@@ -81,11 +81,11 @@ class ClassificationReport:
         """The accuracy of always predicting the most frequent label."""
         return int(self.confusion.sum(1).max()) / self.n
 
-    def confusions(self, most: int = MOST_CONFUSIONS) -> list[tuple[str, str, int]]:
+    def confusions(self) -> list[tuple[str, str, int]]:
         """Return the most frequent mistakes: label, prediction, count."""
         wrong = self.confusion.copy()
         np.fill_diagonal(wrong, 0)
-        order = np.argsort(-wrong, axis=None, kind="stable")[:most]
+        order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CONFUSIONS]
         pairs = [divmod(int(place), len(self.names)) for place in order]
         return [(self.names[i], self.names[j], int(wrong[i, j])) for i, j in pairs if wrong[i, j]]
 

@@ -23,7 +23,7 @@ from clearformer.model import Encoder, Transformer
 from clearformer.results import Result
 from clearformer.text import Tokenizer, located
 
-BATCH_SIZE = 64
+BATCH_SIZE = 64  # texts that are read at once
 
 Part = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Some of the texts: their indices [B], their tokens [B T], and where those are real [B T]."""
@@ -54,7 +54,6 @@ def evaluate_classes(
     *,
     too_long: TooLong = "refuse",
     dtype: torch.dtype | None = None,
-    batch_size: int = BATCH_SIZE,
 ) -> ClassEvaluation:
     """Classify every text of a split, restoring the model's mode.
 
@@ -70,7 +69,7 @@ def evaluate_classes(
             "they are not the data that it was trained on"
         )
     texts, pad_id = dataset.splits[split], pad_of(dataset.tokenizer)
-    ordered = in_length_order(texts, batch_size, model.config.max_seq_len, pad_id, too_long)
+    ordered = in_length_order(texts, BATCH_SIZE, model.config.max_seq_len, pad_id, too_long)
     parts = ((places, batch.tokens, batch.padding) for places, batch in ordered)
     logprobs = class_logprobs(model, parts, len(texts), dtype)
     report = classification_report(texts.label_ids, logprobs.argmax(1), dataset.labels, logprobs)
