@@ -6,7 +6,7 @@ from clearformer.decoding.loop import Completion, NewToken, collect, generate_to
 from clearformer.decoding.samplers import Sampling, random_stream
 from clearformer.decoding.text.continuations import Continuation, search
 from clearformer.decoding.text.inputs import Text, Texts
-from clearformer.decoding.text.samples import Prompt, Sample, encode_prompt, generate, stream
+from clearformer.decoding.text.samples import Sample, generate, stream
 from clearformer.decoding.text.translations import Translation, translate
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "Continuation",
     "Hypothesis",
     "NewToken",
-    "Prompt",
     "Sample",
     "Sampling",
     "Text",
@@ -23,7 +22,6 @@ __all__ = [
     "Translation",
     "beam_search",
     "collect",
-    "encode_prompt",
     "evaluating",
     "generate",
     "generate_tokens",

@@ -54,11 +54,6 @@ class Prompt(Result):
     tokens: list[int]
     n_tokens_read: int
 
-    @property
-    def truncated(self) -> bool:
-        """Whether the prompt is longer than the model's context."""
-        return self.n_tokens_read < len(self.tokens)
-
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Sample(Result):
@@ -237,12 +232,6 @@ def require_decoder(model: Transformer) -> Decoder:
         else "use a decoder's run"
     )
     raise UserError(f"this run's model is an {family}, but only a decoder continues a text: {way_out}")
-
-
-def encode_prompt(run: Run, text: Text) -> Prompt:
-    """Return a prompt as a run's model reads it; see `prompt_of`."""
-    check_run(run)
-    return prompt_of(run.model, run.tokenizer, text)
 
 
 def prompt_of(model: Transformer, tokenizer: Tokenizer, text: Text) -> Prompt:

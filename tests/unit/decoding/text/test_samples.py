@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from clearformer.decoding import Sample, encode_prompt, generate, search, stream
+from clearformer.decoding import Sample, generate, search, stream
+from clearformer.decoding.text.samples import Prompt, prompt_of
 from clearformer.errors import ConfigError, TokenizerError, UserError
 from clearformer.model import Decoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -39,6 +40,10 @@ def run_of(tokenizer: Tokenizer) -> Run:
 @pytest.fixture
 def run() -> Run:
     return run_of(CharTokenizerSpec().train(["abcdefgh\n"]))
+
+
+def encoded(run: Run, text: str) -> Prompt:
+    return prompt_of(run.model, run.tokenizer, text)
 
 
 def all_of(pieces: Any) -> tuple[list[str], Sample]:
@@ -242,12 +247,12 @@ def test_tokens_that_only_the_model_has_are_no_text() -> None:
 def test_bos_stands_before_every_prompt() -> None:
     run = run_of(ByteTokenizerSpec(bos=True).train(()))
 
-    assert encode_prompt(run, "a").tokens == [run.tokenizer.bos_id, ord("a")]
-    assert encode_prompt(run, "").tokens == [run.tokenizer.bos_id]
+    assert encoded(run, "a").tokens == [run.tokenizer.bos_id, ord("a")]
+    assert encoded(run, "").tokens == [run.tokenizer.bos_id]
 
 
 def test_an_empty_prompt_begins_with_a_newline_that_is_not_shown(run: Run) -> None:
-    assert encode_prompt(run, "").tokens == [run.tokenizer.id_of("\n")]
+    assert encoded(run, "").tokens == [run.tokenizer.id_of("\n")]
 
     [empty] = generate(run, "", max_new_tokens=5)
     [newline] = generate(run, "\n", max_new_tokens=5)
@@ -263,19 +268,19 @@ def test_an_empty_prompt_with_nothing_to_begin_with_is_refused() -> None:
 
 def test_a_prompt_longer_than_the_context_is_read_from_its_end_and_said(run: Run) -> None:
     prompt = "abcdefgh" * 5
-    encoded = encode_prompt(run, prompt)
-
     [sample] = generate(run, prompt, max_new_tokens=1, temperature=0.0)
 
     n_read = M - M // 2 + (len(prompt) - M - 1) % (M // 2) + 1
-    assert (encoded.n_tokens_read, encoded.truncated) == (n_read, True)
+    assert encoded(run, prompt).n_tokens_read == n_read
     assert (sample.n_prompt_tokens, sample.n_prompt_tokens_read, sample.truncated) == (40, n_read, True)
     assert sample.tokens == generate(run, prompt[-n_read:], max_new_tokens=1, temperature=0.0)[0].tokens
 
 
 def test_a_prompt_as_long_as_the_context_is_read_whole(run: Run) -> None:
-    assert not encode_prompt(run, "a" * M).truncated
-    assert encode_prompt(run, "a" * (M + 1)).truncated
+    assert encoded(run, "a" * M).n_tokens_read == M
+    assert encoded(run, "a" * (M + 1)).n_tokens_read < M
+    assert not generate(run, "a" * M, max_new_tokens=1)[0].truncated
+    assert generate(run, "a" * (M + 1), max_new_tokens=1)[0].truncated
 
 
 # --- what is refused --------------------------------------------------------------------------------------
