@@ -20,20 +20,22 @@ class Result:
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(equal(getattr(self, field.name), getattr(other, field.name)) for field in _compared(self))
+        return all(
+            equal(getattr(self, field.name), getattr(other, field.name)) for field in _shown_fields(self)
+        )
 
     def __hash__(self) -> int:
         """Hash the strings and numbers; arrays, lists and mappings are left out."""
-        values = (getattr(self, field.name) for field in _compared(self))
+        values = (getattr(self, field.name) for field in _shown_fields(self))
         return hash((type(self), *(value for value in values if isinstance(value, str | int | float))))
 
     def __repr__(self) -> str:
-        values = (f"{field.name}={short(getattr(self, field.name))}" for field in fields(self) if field.repr)  # type: ignore[arg-type]
+        values = (f"{field.name}={short(getattr(self, field.name))}" for field in _shown_fields(self))
         return f"{type(self).__name__}({', '.join(values)})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return its values in JSON's types; a number that is not finite becomes None."""
-        return {field.name: plain(getattr(self, field.name)) for field in fields(self) if field.repr}  # type: ignore[arg-type]
+        return {field.name: plain(getattr(self, field.name)) for field in _shown_fields(self)}
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -48,7 +50,7 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _compared(result: Result) -> list[Field[Any]]:
+def _shown_fields(result: Result) -> list[Field[Any]]:
     return [field for field in fields(result) if field.repr]  # type: ignore[arg-type]
 
 
