@@ -1,16 +1,14 @@
 """Long computations: one at a time, alongside the quick ones; each reports its progress and can be cancelled."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
 from clearformer.errors import UserError
+from clearformer.runs.replay import OnStep
 
 LOOK_EVERY_SECONDS = 0.1
-
-OnStep = Callable[[int, int], None]
-"""Receives the work done and the total work."""
 
 
 class EndedError(UserError):

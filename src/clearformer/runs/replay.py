@@ -49,7 +49,7 @@ from clearformer.training.store.state import weights_of
 from clearformer.training.tasks import Task, make_task
 
 OnStep = Callable[[int, int], None]
-"""Called with the number of steps repeated so far, and the number to repeat."""
+"""Called with how much of a long computation is done (steps, rows, gradients), and the total."""
 
 SAME_RATE = 1e-9
 SAME_RATE_AT_ZERO = 1e-12  # times the peak rate; next to the rate 0, no relative difference is small

@@ -14,7 +14,7 @@ The straight path is a convention: training took another. A positive share raise
 Shapes: D d_model, H heads, Dh head size.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -35,14 +35,11 @@ from clearformer.model import Transformer
 from clearformer.model.attention import ProjectedHeads
 from clearformer.model.norms import at_least_float32
 from clearformer.runs.folders import Loaded, kept_steps, read_run
-from clearformer.runs.replay import replay_run
+from clearformer.runs.replay import OnStep, replay_run
 from clearformer.training.store.checkpoint import list_checkpoints, step_of
 from clearformer.training.store.folder import RunFolder
 
 NOTHING: Mapping[int, Any] = MappingProxyType({})
-
-OnStep = Callable[[int, int], None]
-"""Receives the number of completed gradients or steps, and the total."""
 
 
 @dataclass(frozen=True)

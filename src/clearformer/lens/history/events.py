@@ -11,7 +11,7 @@ There are two:
                                 the training data (`lens.bigram`)
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,13 +26,11 @@ from clearformer.lens.inputs import quiet
 from clearformer.lens.showing import Shown, Table
 from clearformer.model import Encoder, EncoderDecoder
 from clearformer.runs.folders import RunLike, find_kept, kept_steps, read_run
+from clearformer.runs.replay import OnStep
 from clearformer.training.store.folder import read_metrics
 
 THRESHOLD = 0.3  # of an induction score, which is a share of a head's attention
 N_TOKENS, N_TEXTS = 50, 4  # in the texts that heads are scored on, as in `head_scores`
-
-OnStep = Callable[[int, int], None]
-"""Receives the number of completed steps, and the total."""
 
 
 @dataclass(frozen=True)

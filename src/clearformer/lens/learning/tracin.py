@@ -42,6 +42,7 @@ from clearformer.lens.learning.reopening import (
     reopen,
 )
 from clearformer.lens.showing import Shown, Table, bars, number, quoted
+from clearformer.runs.replay import OnStep
 from clearformer.text.tokenizer import readable
 from clearformer.training.tasks import Task
 from clearformer.training.tasks.rows import rows_of_batch
@@ -49,9 +50,6 @@ from clearformer.training.tasks.rows import rows_of_batch
 SAMPLE = 256  # windows, by default
 TOP = 8  # windows of either sign in a table
 TEXT_CHARS = 48  # of a window in a table
-
-OnStep = Callable[[int, int], None]
-"""Receives the number of completed backward passes, and the total."""
 
 
 @dataclass(frozen=True)

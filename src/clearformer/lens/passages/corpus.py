@@ -10,7 +10,7 @@ encoder that predicts masked tokens is measured on every token, where `evaluate`
 Shapes: N rows, W predictions of the longest row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -27,15 +27,13 @@ from clearformer.lens.passages.rows import MASKED_EVERY, MaskedRows, Row, Rows, 
 from clearformer.lens.showing import Shown, Table, heat_map, visible
 from clearformer.runs.evaluation import HELD_OUT
 from clearformer.runs.folders import RunLike, read_own_data
+from clearformer.runs.replay import OnStep
 
 ROWS = 48  # by default
 LENGTH = 16  # tokens of a passage of running text
 TOP = 8
 TEXT_CHARS = 60  # of a passage in a table
 NONE = -1  # the id of no token
-
-OnStep = Callable[[int, int], None]
-"""Receives the number of completed rows, and the total."""
 
 
 @dataclass(frozen=True)
