@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from clearformer.errors import ClearformerError, DataError
-from clearformer.files import disk_errors, make_folders, parse_json, user_path, write_file
+from clearformer.files import disk_errors, parse_json, user_path, write_file
 from clearformer.results import plain
 from clearformer.study.study import Values
 from clearformer.study.trials import Trial
@@ -146,16 +146,12 @@ class Store:
             DiskError: it cannot be written.
         """
         content = json.dumps(plain(asdict(record)), separators=(",", ":"), allow_nan=False) + "\n"
-        with disk_errors(self.measured):
-            make_folders(self.measured)
-            write_file(self.measured / f"{record.key}.json", content.encode())
+        write_file(self.measured / f"{record.key}.json", content.encode())
 
     def write_failure(self, trial: Trial, problem: str, trace: str = "") -> None:
         """Store why a trial could not be computed: one line, and the traceback of an unexpected error."""
         about = {"name": trial.name, "problem": problem, "traceback": trace}
-        with disk_errors(self.failed):
-            make_folders(self.failed)
-            write_file(self._failure_file(trial), (json.dumps(about, indent=1) + "\n").encode())
+        write_file(self._failure_file(trial), (json.dumps(about, indent=1) + "\n").encode())
 
     def failure(self, trial: Trial) -> str | None:
         """Return why a trial could not be computed; None if it did not fail or was not tried."""

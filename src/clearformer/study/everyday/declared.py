@@ -11,7 +11,7 @@ from typing import Any
 
 from clearformer.config import Spec, whole
 from clearformer.errors import ConfigError, DataError, UserError, did_you_mean
-from clearformer.files import disk_errors, make_folders, parse_json, write_file
+from clearformer.files import parse_json, write_file
 from clearformer.results import plain
 from clearformer.study.lectures import lecture_studies, studies
 from clearformer.study.measures.losses import LOSSES
@@ -128,9 +128,7 @@ def declare(study: Study, store: Store) -> Path:
             raise UserError(
                 f"{file.parent} belongs to another study of that name; choose another name, or delete it"
             )
-    with disk_errors(file):
-        make_folders(file.parent)
-        write_file(file, (json.dumps(content, indent=1) + "\n").encode())
+    write_file(file, (json.dumps(content, indent=1) + "\n").encode())
     return file
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from clearformer.files import disk_errors, make_folders, write_file
+from clearformer.files import disk_errors, write_file
 from clearformer.results import plain
 from clearformer.study.outcomes import Outcome
 from clearformer.study.report.content import TITLE, section, summary
@@ -28,7 +28,7 @@ def write_study(outcome: Outcome, folder: Path) -> Path:
     own = folder / outcome.study.name
     page = html_page(outcome.study.question, section(outcome, level=1))
     write_result(outcome, own)
-    write_text(own / REPORT, page)
+    write_file(own / REPORT, page.encode())
     return own / REPORT
 
 
@@ -49,9 +49,11 @@ def write_report(outcomes: Sequence[Outcome], folder: Path, waiting: Sequence[Ou
         own = folder / outcome.study.name
         write_result(outcome, own)
         write_pictures([node for node in nodes if isinstance(node, Picture)], own)
-        write_text(own / PAGE, markdown_page(raised(nodes)) + f"\n[All studies](../{PAGE})\n")
-    write_text(folder / PAGE, markdown_page(top))
-    write_text(folder / REPORT, html_page(TITLE, [*top, *(node for nodes in sections for node in nodes)]))
+        page = markdown_page(raised(nodes)) + f"\n[All studies](../{PAGE})\n"
+        write_file(own / PAGE, page.encode())
+    write_file(folder / PAGE, markdown_page(top).encode())
+    whole = html_page(TITLE, [*top, *(node for nodes in sections for node in nodes)])
+    write_file(folder / REPORT, whole.encode())
     return folder / REPORT
 
 
@@ -64,7 +66,7 @@ def raised(nodes: Iterable[Node]) -> Iterator[Node]:
 def write_pictures(pictures: Sequence[Picture], folder: Path) -> None:
     """Write a study's figures, and delete those of an earlier report that it no longer has."""
     for picture in pictures:
-        write_text(folder / picture.file, picture.svg)
+        write_file(folder / picture.file, picture.svg.encode())
     with disk_errors(folder):
         for path in set(folder.glob(FIGURES)) - {folder / picture.file for picture in pictures}:
             path.unlink()
@@ -72,11 +74,5 @@ def write_pictures(pictures: Sequence[Picture], folder: Path) -> None:
 
 def write_result(outcome: Outcome, folder: Path) -> None:
     """Write a study's result.json."""
-    write_text(folder / RESULT, json.dumps(plain(result_of(outcome)), indent=1, allow_nan=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file atomically; creates its folders."""
-    with disk_errors(path):
-        make_folders(path.parent)
-        write_file(path, text.encode())
+    content = json.dumps(plain(result_of(outcome)), indent=1, allow_nan=False) + "\n"
+    write_file(folder / RESULT, content.encode())
