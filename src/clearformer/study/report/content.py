@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clearformer.config import is_packaged
+from clearformer.errors import count
 from clearformer.study.outcomes import (
     HOLDS,
     NOT_JUDGED,
@@ -39,7 +40,6 @@ from clearformer.study.report.pictures import in_words, is_there, svg_of
 from clearformer.study.report.words import (
     MINUS,
     as_written,
-    counted,
     estimate_text,
     interval_text,
     mean_text,
@@ -94,8 +94,8 @@ def published_sentence(found: Sequence[PublishedVerdict]) -> str:
         NOT_JUDGED: ("is not judged (shortened run)", "are not judged (shortened runs)"),
         NOT_RUN: ("is not run yet", "are not run yet"),
     }
-    told = [number_of(counts[verdict], *words[verdict]) for verdict in words if counts[verdict]]
-    return f"Of {counted(len(found), 'published number')}, {listed(told)}."
+    told = [count(counts[verdict], *words[verdict]) for verdict in words if counts[verdict]]
+    return f"Of {count(len(found), 'published number')}, {listed(told)}."
 
 
 def claims_sentence(found: Sequence[ClaimVerdict]) -> str:
@@ -107,15 +107,15 @@ def claims_sentence(found: Sequence[ClaimVerdict]) -> str:
         HOLDS: ("holds", "hold"),
         NOT_RUN: ("is not run yet", "are not run yet"),
     }
-    told = [number_of(counts[verdict], *words[verdict]) for verdict in words if counts[verdict]]
-    return f"Of {counted(len(found), 'claim')} about a difference, {listed(told)}."
+    told = [count(counts[verdict], *words[verdict]) for verdict in words if counts[verdict]]
+    return f"Of {count(len(found), 'claim')} about a difference, {listed(told)}."
 
 
 def runs_sentence(outcomes: Sequence[Outcome]) -> str:
     """Return sentences on how many runs are done, and which studies are partial."""
     done, wanted = sum(each.n_done for each in outcomes), sum(each.n_trials for each in outcomes)
-    studies = counted(len(outcomes), "study", "studies")
-    told = f"{done:,} of {counted(wanted, 'run')} {'is' if done == 1 else 'are'} done, in {studies}."
+    studies = count(len(outcomes), "study", "studies")
+    told = f"{done:,} of {count(wanted, 'run')} {'is' if done == 1 else 'are'} done, in {studies}."
     partial = [
         f"{each.study.name} ({each.n_done} of {each.n_trials})"
         for each in outcomes
@@ -124,7 +124,7 @@ def runs_sentence(outcomes: Sequence[Outcome]) -> str:
     if partial:
         told += f" Partial: {', '.join(partial)}."
     if n_waiting := sum(not each.n_done for each in outcomes):
-        told += f" Not started: {counted(n_waiting, 'study', 'studies')}."
+        told += f" Not started: {count(n_waiting, 'study', 'studies')}."
     return told
 
 
@@ -134,11 +134,6 @@ def shortened_sentence(outcomes: Sequence[Outcome]) -> str:
     if not shortened:
         return ""
     return f"{', '.join(shortened)}. Published numbers of these trainings are not judged."
-
-
-def number_of(n: int, one: str, many: str) -> str:
-    """Return a count with its verb: `1 is reproduced`, `2 are reproduced`."""
-    return f"{n:,} {one if n == 1 else many}"
 
 
 def listed(texts: Sequence[str]) -> str:
@@ -231,8 +226,8 @@ def state(outcome: Outcome) -> Iterator[Node]:
         )
     if outcome.is_whole:
         return
-    n, runs = len(outcome.missing), counted(outcome.n_trials, "run")
-    yield Paragraph(number_of(n, f"of {runs} is missing:", f"of {runs} are missing:"), "Partial", "warning")
+    n, runs = len(outcome.missing), count(outcome.n_trials, "run")
+    yield Paragraph(count(n, f"of {runs} is missing:", f"of {runs} are missing:"), "Partial", "warning")
     yield Bullets(tuple(missing_lines(outcome)))
 
 
@@ -386,7 +381,7 @@ def how(outcome: Outcome, level: int) -> Iterator[Node]:
     yield Paragraph("; ".join(versions), "Versions", "small")
     if days:
         yield Paragraph(days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}", "Date", "small")
-    yield Paragraph(f"{time_text(hours)} for {counted(len(records), 'run')}", "Time", "small")
+    yield Paragraph(f"{time_text(hours)} for {count(len(records), 'run')}", "Time", "small")
 
 
 def command(outcome: Outcome) -> str:
@@ -412,7 +407,7 @@ def machine_text(about: Mapping[str, Any]) -> str:
     gpus = ", ".join(map(str, about.get("gpus") or ()))
     processor = str(about.get("processor") or "").strip()
     cpus, threads = about.get("cpus"), about.get("threads")
-    cores = f"{counted(cpus, 'CPU')}, {counted(threads, 'thread')}" if cpus and threads else ""
+    cores = f"{count(cpus, 'CPU')}, {count(threads, 'thread')}" if cpus and threads else ""
     return ", ".join(part for part in (gpus, processor, cores) if part) or "not recorded"
 
 

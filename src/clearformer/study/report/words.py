@@ -17,7 +17,6 @@ NAMES = {
     "bleu": ("BLEU", ""),
     "chrf": ("chrF", ""),
 }
-UNITS = ("seconds", "bytes", "tokens", "steps", "nats", "bits")
 SIGNIFICANT = 4
 NONE, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -131,8 +130,3 @@ def times_ten(exponent: int) -> str:
 def minus(text: str) -> str:
     """Replace hyphens in a number's text by minus signs, which are as wide as a plus."""
     return text.replace("-", MINUS)
-
-
-def counted(n: int, one: str, many: str = "") -> str:
-    """Return a count with its noun: `1 seed`, `3 seeds`."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
