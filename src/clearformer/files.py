@@ -264,10 +264,3 @@ def parse_json(text: str) -> Any:
     except (ValueError, RecursionError):
         raise ValueError("not JSON") from None
     return document
-
-
-def give_usual_mode(path: Path) -> None:
-    """Give a file the permissions of the umask; safetensors writes files that only their owner may read."""
-    mask = os.umask(0)
-    os.umask(mask)
-    path.chmod(0o666 & ~mask)

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
 from clearformer.decoding.beam import BeamSearch
-from clearformer.files import give_usual_mode
 from clearformer.interop.mapping.matching import ArchitectureMatch
 from clearformer.interop.mapping.tensors import in_float32, to_theirs
 from clearformer.interop.reading import CONFIG, GENERATION, WEIGHTS
 from clearformer.model import ModelConfig
+from clearformer.training.store.checkpoint import write_tensors
 
 
 @dataclass(frozen=True)
@@ -69,11 +67,7 @@ def write_model(
     write_json(folder / CONFIG, dict(sorted(fields.items())))
     if fitted.config.family != "encoder":
         write_json(folder / GENERATION, _generation(fitted.config, ids))
-    try:
-        save_file(foreign_tensors(fitted, weights), folder / WEIGHTS, metadata={"format": "pt"})
-        give_usual_mode(folder / WEIGHTS)
-    except SafetensorError as error:  # the library raises its own error if the disk is full
-        raise OSError(str(error)) from error
+    write_tensors(foreign_tensors(fitted, weights), folder / WEIGHTS, {"format": "pt"})
 
 
 def _generation(config: ModelConfig, ids: SpecialIds) -> dict[str, Any]:

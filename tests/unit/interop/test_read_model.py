@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import struct
 from collections.abc import Callable
@@ -302,6 +303,17 @@ def test_a_tensor_that_a_file_may_lack(tmp_path: Path) -> None:
     write_model(tmp_path, match_architecture(config), weights_of(build(config)), SpecialIds(start=2))
     read = read_model(change_tensors(tmp_path, lambda tensors: tensors.pop("final_logits_bias")))
     assert torch.equal(read.weights["head_bias"], torch.zeros(13))
+
+
+def test_files_are_read_by_whom_the_umask_says(tmp_path: Path) -> None:
+    folder = tmp_path / "written"
+    before = os.umask(0o027)
+    try:
+        folder.mkdir()
+        write_model(folder, match_architecture(TINY), weights_of(build(TINY)), SpecialIds())
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o640}
 
 
 @pytest.mark.parametrize("placement", ["post", "pre"])

@@ -1,6 +1,5 @@
 """What is decided once, before a run begins."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import torch
 
 from clearformer.data import TextData
 from clearformer.errors import ConfigError
-from clearformer.files import give_usual_mode
 from clearformer.presets import resolve_run
 from clearformer.training import setup
 from clearformer.training.config import RunConfig
@@ -53,17 +51,6 @@ def test_a_step_of_many_shapes_is_compiled_only_where_asked(tmp_path: Path) -> N
 def test_pooling_has_no_part_in_filling_in() -> None:
     with pytest.raises(ConfigError, match=r"model\.pooling: masked training does no pooling"):
         resolve_run(["masked", "model.pooling=mean"], None)
-
-
-def test_a_file_is_read_by_whom_the_umask_says(tmp_path: Path) -> None:
-    file = tmp_path / "weights"
-    file.touch(mode=0o600)
-    before = os.umask(0o027)
-    try:
-        give_usual_mode(file)
-    finally:
-        os.umask(before)
-    assert file.stat().st_mode & 0o777 == 0o640
 
 
 def test_a_name_like_the_home_of_nobody_is_a_file_s_name(

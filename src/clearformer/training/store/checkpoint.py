@@ -123,14 +123,19 @@ def _save(place: Path, progress: Progress, tensors: Mapping[str, dict[str, Tenso
     return final
 
 
-def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file.
+def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file, which may be read by whoever may read its folder.
+
+    Args:
+        tensors: The tensors, by name.
+        path: The file.
+        metadata: What its header says besides.
 
     Raises:
         OSError: it cannot be written, in place of safetensors' own error.
     """
     try:
-        save_file(tensors, path)
+        save_file(tensors, path, metadata)
         # From its folder's mode: reading the umask would set it for a moment, for every thread.
         path.chmod(path.parent.stat().st_mode & 0o666)
     except SafetensorError as error:
