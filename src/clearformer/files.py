@@ -103,8 +103,7 @@ def file_made_whole(path: Path) -> Iterator[Path]:
         unfinished = _unfinished_in(path.parent)
         try:
             yield unfinished
-            with unfinished.open("r+b") as file:
-                sync(file.fileno())
+            _sync_file(unfinished)
             unfinished.replace(path)
             sync_folder(path.parent)
         except BaseException:
@@ -116,9 +115,9 @@ def file_made_whole(path: Path) -> Iterator[Path]:
 def folder_made_whole(final: Path, last: str, *, shared: bool = False) -> Iterator[Path]:
     """Yield a folder to fill; it becomes `final` if the block succeeds, and is deleted otherwise.
 
-    Links to `final` are followed. If `final` exists and is empty, it is not replaced but filled entry by entry, because
-    a mount point, or a folder whose parent may not be written, cannot be replaced. The block must sync the files that
-    it writes; the folders are synced here.
+    All that the block writes is synced here. Links to `final` are followed. If `final` exists and is empty, it is not
+    replaced but filled entry by entry, because a mount point, or a folder whose parent may not be written, cannot be
+    replaced.
 
     Args:
         final: A folder that does not exist yet, or is empty.
@@ -139,7 +138,7 @@ def folder_made_whole(final: Path, last: str, *, shared: bool = False) -> Iterat
         try:
             yield unfinished
             assert (unfinished / last).is_file(), f"nothing says that the folder is whole: no {last}"
-            _sync_folders(unfinished)
+            _sync_all(unfinished)
             if stays:
                 _move_contents(unfinished, place, last)
             else:
@@ -222,8 +221,17 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _sync_folders(top: Path) -> None:
-    for folder, _, _ in os.walk(top, topdown=False):
+def _sync_file(path: Path) -> None:
+    with path.open("r+b") as file:  # to be written, or Windows would not sync it
+        sync(file.fileno())
+
+
+def _sync_all(top: Path) -> None:
+    """Sync all files below a folder, and each folder after its contents; links have none."""
+    for folder, _, files in os.walk(top, topdown=False):
+        for path in (Path(folder, name) for name in files):
+            if not path.is_symlink():
+                _sync_file(path)
         sync_folder(Path(folder))
 
 

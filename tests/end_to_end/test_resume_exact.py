@@ -53,6 +53,7 @@ SETTINGS = (
 HOLDING = """
 import os, sys, threading, time
 from pathlib import Path
+from clearformer import files
 from clearformer.training.store import checkpoint as module, checkpoint_store, snapshots
 from clearformer.cli import main
 
@@ -67,20 +68,20 @@ def write_half(tensors, path):
     path.write_bytes(b"half")
     hold()
 
-def hold_here(name, instead):
-    function, thread = getattr(module, name), threading.get_ident()
-    setattr(module, name, lambda *given: (instead if threading.get_ident() == thread else function)(*given))
+def hold_here(where, name, instead):
+    function, thread = getattr(where, name), threading.get_ident()
+    setattr(where, name, lambda *given: (instead if threading.get_ident() == thread else function)(*given))
 """
-# The writing of that step's checkpoint: where a function of `training/store/checkpoint.py` is called, or after all.
+# The writing of that step's checkpoint: where a function that writes it is called, or after all.
 HOLD = f"""{HOLDING}
 write = checkpoint_store.CheckpointStore.write
 
 def write_until_there(store, checkpoint):
     if checkpoint.progress.step == int(step):
         if place == "half a file":
-            hold_here("write_tensors", write_half)
+            hold_here(module, "write_tensors", write_half)
         elif place == "sync":
-            hold_here("sync", hold)
+            hold_here(files, "sync", hold)
         elif place != "after all":
             setattr(checkpoint_store, place, hold)
     write(store, checkpoint)
@@ -97,7 +98,7 @@ save = snapshots.save_snapshot
 def save_until_there(folder, progress, weights):
     if progress.step == int(step):
         if place == "half a file":
-            hold_here("write_tensors", write_half)
+            hold_here(module, "write_tensors", write_half)
         elif place == "before":
             hold()
     save(folder, progress, weights)

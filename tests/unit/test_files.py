@@ -148,6 +148,27 @@ def test_a_new_folder_and_all_around_it_are_synced(tmp_path: Path, synced: Synce
         assert synced(each), each
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["an empty folder", "nothing"])
+def test_contents_are_synced_before_their_folder_and_all_before_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    final = tmp_path / "final"
+    if there:
+        final.mkdir()
+    synced: list[int] = []
+
+    def recording(descriptor: int) -> None:
+        if not (final / LAST).exists():
+            synced.append(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(files, "sync", recording)
+    with folder_made_whole(final, LAST) as folder:
+        fill(folder)
+        (folder / "link").symlink_to("not there")
+    for path in (each for each in final.rglob("*") if not each.is_symlink()):
+        assert synced.index(path.stat().st_ino) < synced.index(path.parent.stat().st_ino), path
+
+
 def test_an_empty_folder_stays_the_folder_that_it_is(tmp_path: Path, synced: Synced) -> None:
     final = tmp_path / "final"
     final.mkdir(mode=0o750)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clearformer.data import LabelledData
 from clearformer.errors import RunError
-from clearformer.files import disk_errors, folder_made_whole, sync, user_path
+from clearformer.files import disk_errors, folder_made_whole, user_path
 from clearformer.interop.card import HeldOut, model_card
 from clearformer.interop.mapping.matching import ArchitectureMatch, match_architecture
 from clearformer.interop.reading import CONFIG
@@ -48,9 +48,6 @@ def to_hf(run: RunLike | str | Path, folder: str | Path, checkpoint: str = "late
     fitted = match_architecture(run.config.model)
     with folder_made_whole(target, CONFIG) as unfinished:
         _write(run, fitted, unfinished)
-        for path in unfinished.iterdir():
-            with path.open("r+b") as file:
-                sync(file.fileno())
     return fitted
 
 

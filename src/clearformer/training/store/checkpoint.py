@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from clearformer.errors import CheckpointError, DiskError, shortened, shown
-from clearformer.files import discard, disk_errors, folder_made_whole, parse_json, remove_abandoned, sync
+from clearformer.files import discard, disk_errors, folder_made_whole, parse_json, remove_abandoned
 
 logger = logging.getLogger(__name__)
 
@@ -117,9 +117,6 @@ def _save(place: Path, progress: Progress, tensors: Mapping[str, dict[str, Tenso
         (folder / STATE).write_text(json.dumps(asdict(progress), indent=1) + "\n")
         manifest = {name: describe(folder / name) for name in names}
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
-        for path in folder.iterdir():
-            with path.open("r+b") as file:
-                sync(file.fileno())
     return final
 
 

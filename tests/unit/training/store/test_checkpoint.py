@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from clearformer import files
 from clearformer.errors import CheckpointError, DiskError
 from clearformer.training.store import checkpoint as module
 from clearformer.training.store.checkpoint import (
@@ -182,14 +183,14 @@ def test_a_full_disk_is_one_line_at_whichever_write_it_comes(
         return failing
 
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    for number in range(1, 11):
+    for number in range(1, 12):
         writes = 0
         with monkeypatch.context() as patch:
             rust = SafetensorError(
                 "Error while serializing: I/O error: No space left on device (os error 28)"
             )
             patch.setattr(module, "save_file", fails_at(number, module.save_file, rust))
-            patch.setattr(module, "sync", fails_at(number, module.sync, full))
+            patch.setattr(files, "sync", fails_at(number, files.sync, full))
             patch.setattr(Path, "write_text", fails_at(number, Path.write_text, full))
             patch.setattr(Path, "mkdir", fails_at(number, Path.mkdir, full))
             patch.setattr(Path, "rename", fails_at(number, Path.rename, full))
