@@ -47,8 +47,7 @@ def open_backend(document: Document) -> tokenizers.Tokenizer:
     Raises:
         TokenizerError: the library cannot read it, or could panic or fill the memory.
     """
-    if not isinstance(document, Mapping) or not isinstance(document.get("model"), Mapping):
-        raise TokenizerError("JSON, but not a tokenizer; give a tokenizer.json")
+    check_is_tokenizer(document)
     model = document["model"]
     if model.get("dropout"):
         raise TokenizerError(
@@ -68,6 +67,16 @@ def open_backend(document: Document) -> tokenizers.Tokenizer:
     for part in parts_of(document.get("post_processor")):
         _check_known_marks(part)
     return backend
+
+
+def check_is_tokenizer(document: Any) -> None:
+    """Check that JSON is an object with a model.
+
+    Raises:
+        TokenizerError: it is something else.
+    """
+    if not isinstance(document, Mapping) or not isinstance(document.get("model"), Mapping):
+        raise TokenizerError("JSON, but not a tokenizer; give a tokenizer.json")
 
 
 def check_pieces(vocab: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from clearformer.errors import TokenizerError, shortened, shown
 from clearformer.files import parse_json
 from clearformer.text.backend import LOWERCASE
-from clearformer.text.documents import check_pieces, ids_of
+from clearformer.text.documents import added_tokens, check_is_tokenizer, check_pieces, ids_of
 from clearformer.text.kinds.bpe import BPETokenizer, Digits
 from clearformer.text.kinds.byte import BYTE_SPELLINGS, ByteTokenizer
 from clearformer.text.kinds.char import CharTokenizer
@@ -81,8 +81,7 @@ def own_tokenizer(document: Mapping[str, Any]) -> Tokenizer | None:
 def _from_document(document: Any, text: str, path: Path) -> Tokenizer:
     if is_own_kind(document):
         return read_own_kind(document)
-    if not isinstance(document, Mapping) or not isinstance(document.get("model"), Mapping):
-        raise TokenizerError("JSON, but not a tokenizer; give a tokenizer.json")
+    check_is_tokenizer(document)
     try:
         ours = _ours(document)
     except NotOursError as why:
@@ -108,7 +107,7 @@ def _names_by_role(tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def _ours(document: Mapping[str, Any]) -> OwnTokenizer:
-    specials = _special_tokens(document.get("added_tokens"))
+    specials = _special_tokens(document)
     match document["model"].get("type"):
         case "WordPiece":
             return _same_document(_wordpiece(document, specials), document)
@@ -200,19 +199,11 @@ def _digits_of(document: Mapping[str, Any]) -> Digits:
     )
 
 
-def _special_tokens(added: Any) -> list[str]:
-    if not added:
-        return []
-    try:
-        in_order = sorted(added, key=lambda token: token["id"])
-        names = [token["content"] for token in in_order]
-    except (TypeError, KeyError):
-        raise TokenizerError("damaged: its added_tokens are not tokens with an id and a content") from None
-    if not all(isinstance(name, str) for name in names):
-        raise TokenizerError("damaged: the content of one of its added_tokens is not text")
+def _special_tokens(document: Mapping[str, Any]) -> list[str]:
+    in_order = sorted(added_tokens(document), key=lambda token: token["id"])
     if not all(token.get("special") for token in in_order):
         raise NotOursError("it has added tokens that are not special")
-    return names
+    return [token["content"] for token in in_order]
 
 
 def _plain_tokens(model: Mapping[str, Any], specials: list[str]) -> list[str]:

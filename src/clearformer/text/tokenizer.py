@@ -378,23 +378,11 @@ class OwnTokenizer(Tokenizer):
 
     def document(self) -> dict[str, Any]:
         """Return the object that `to_json` writes."""
-        added = [
-            {
-                "id": token,
-                "content": name,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
-            for name, token in self._special_ids.items()
-        ]
         return {
             "version": "1.0",
             "truncation": None,
             "padding": None,
-            "added_tokens": added,
+            "added_tokens": [added_token(name, token) for name, token in self._special_ids.items()],
             "normalizer": self.normalizer,
             "pre_tokenizer": self.pre_tokenizer,
             "post_processor": None,
@@ -415,6 +403,19 @@ class OwnTokenizer(Tokenizer):
             "vocab": {spelling: token for token, spelling in enumerate(self.spellings)},
             "merges": [list(pair) for pair in self.merges],
         }
+
+
+def added_token(name: str, token: int) -> dict[str, Any]:
+    """Return a special token's entry in `tokenizer.json`."""
+    return {
+        "id": token,
+        "content": name,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
 
 
 def check_specials(plain: Sequence[str], specials: Sequence[str]) -> None:

@@ -178,7 +178,7 @@ def test_a_tokenizer_of_another_kind_is_imported_as_it_is(document: dict, tmp_pa
         (_changed(bpe, model__merges=[["x", "y"]]), "merge 'x y'"),
         (_changed(byte, added_tokens=["<bos>"]), "added_tokens are not tokens"),
         (_changed(byte, added_tokens=7), "added_tokens are not tokens"),
-        (_changed(byte, added_tokens=[WHOLE | {"content": ["<pad>"]}]), "added_tokens is not text"),
+        (_changed(byte, added_tokens=[WHOLE | {"content": ["<pad>"]}]), "added_tokens are not tokens"),
         (_changed(wordpiece, model__vocab=[]), "vocab does not map tokens to ids"),
         (_changed(unigram, model__vocab={"a": 0}), "vocab is not a list"),
         (_changed(unigram, model__vocab=[]), "cannot read it"),

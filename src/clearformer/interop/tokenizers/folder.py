@@ -10,19 +10,26 @@ from typing import Any
 from clearformer.errors import TokenizerError
 from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.reading import GENERATION, read_json
-from clearformer.interop.tokenizers.legacy import added_token, from_older_files
+from clearformer.interop.tokenizers.legacy import TOKENIZER_CONFIG, from_older_files
 from clearformer.model import ModelConfig
 from clearformer.text import Tokenizer, VocabularyTokenizer
 from clearformer.text.documents import added_tokens, open_backend
 from clearformer.text.kinds.imported import ImportedTokenizer, marks_of
 from clearformer.text.load import own_tokenizer
-from clearformer.text.tokenizer import BERT_CLS, BERT_MASK, BERT_PAD, BERT_SEP, BERT_UNK, ROLES
+from clearformer.text.tokenizer import (
+    BERT_CLS,
+    BERT_MASK,
+    BERT_PAD,
+    BERT_SEP,
+    BERT_UNK,
+    ROLES,
+    added_token,
+)
 
 logger = logging.getLogger(__name__)
 
 ROLE_IDS = tuple(f"{role}_id" for role in ROLES)
 TOKENIZER = "tokenizer.json"
-TOKENIZER_CONFIG = "tokenizer_config.json"
 BERT_NAMES = {  # which transformers takes where a folder names none, as those of the first BERTs
     "pad_token": BERT_PAD,
     "unk_token": BERT_UNK,

@@ -7,7 +7,16 @@ from typing import Any
 from clearformer.errors import TokenizerError
 from clearformer.interop.reading import read_json
 from clearformer.interop.tokenizers.sentencepiece import Pieces, read_pieces
-from clearformer.text.tokenizer import BERT_CLS, BERT_MASK, BERT_PAD, BERT_SEP, BERT_UNK, END_OF_TEXT
+from clearformer.text.kinds.bpe import BYTE_LEVEL
+from clearformer.text.tokenizer import (
+    BERT_CLS,
+    BERT_MASK,
+    BERT_PAD,
+    BERT_SEP,
+    BERT_UNK,
+    END_OF_TEXT,
+    added_token,
+)
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 BART_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -26,19 +35,6 @@ def from_older_files(folder: Path) -> dict[str, Any] | None:
         if all((folder / name).is_file() for name in files):
             return make(folder)
     return None
-
-
-def added_token(name: str, token: int) -> dict[str, Any]:
-    """Return a special token's entry in tokenizer.json."""
-    return {
-        "id": token,
-        "content": name,
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-    }
 
 
 def _document(
@@ -66,9 +62,8 @@ def _gpt2(folder: Path) -> dict[str, Any]:
     vocab = _vocabulary(folder / "vocab.json")
     lines = _lines(folder / "merges.txt")
     merges = [line.split(" ") for line in lines if line and not line.startswith("#version")]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     model = {"type": "BPE", "vocab": vocab, "merges": merges}
-    parts: dict[str, Any] = {"pre_tokenizer": byte_level, "decoder": byte_level}
+    parts: dict[str, Any] = {"pre_tokenizer": BYTE_LEVEL, "decoder": BYTE_LEVEL}
     if not vocab.keys() >= set(BART_SPECIALS):
         return _document(model, [END_OF_TEXT], vocab, **parts)
     parts["post_processor"] = {
