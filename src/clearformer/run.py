@@ -19,6 +19,7 @@ from clearformer.runs.folders import (
     OTHER_NAME,
     UNKEPT,
     Loaded,
+    check_empty_folder,
     checked_step,
     find_run,
     name_of,
@@ -286,14 +287,14 @@ def folder_for(name_or_path: str | Path) -> Path:
 
     Raises:
         RunError: the folder is in use or not empty, or this cannot be a run's name.
+        DiskError: the folder cannot be read.
     """
     if not isinstance(name_or_path, str | PathLike):
         raise RunError(f"a run is saved under a name or in a folder; got {shown(name_or_path)}")
     if isinstance(name_or_path, str) and "/" not in name_or_path and "\\" not in name_or_path:
         return new_run(name_or_path, "name", OTHER_NAME).path
     path = user_path(name_or_path)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise RunError(f"{path} exists and is not an empty folder; choose another, or delete it")
+    check_empty_folder(path)
     return path
 
 

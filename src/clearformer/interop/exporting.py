@@ -3,23 +3,21 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from clearformer.data import LabelledData
-from clearformer.errors import RunError
-from clearformer.files import disk_errors, folder_made_whole, user_path
+from clearformer.files import folder_made_whole, user_path
 from clearformer.interop.card import HeldOut, model_card
 from clearformer.interop.mapping.matching import ArchitectureMatch, match_architecture
 from clearformer.interop.reading import CONFIG
 from clearformer.interop.tokenizers.folder import tokenizer_documents
 from clearformer.interop.writing import SpecialIds, write_json, write_model
-from clearformer.runs.folders import UNKEPT, RunLike, folder_of, read_run
+from clearformer.runs.folders import RunLike, check_empty_folder, folder_of, opened, shown_name
 from clearformer.training.store.checkpoint import MODEL, read_progress, step_folder
 from clearformer.training.store.folder import read_metrics
-from clearformer.training.store.state import weights_of
+from clearformer.training.store.state import are_equal, weights_of
 
 CARD = "README.md"
 
@@ -43,25 +41,11 @@ def to_hf(run: RunLike | str | Path, folder: str | Path, checkpoint: str = "late
     """
     target = user_path(folder)
     check_empty_folder(target)
-    if isinstance(run, str | Path):
-        run = read_run(run, checkpoint, device="cpu")
+    run = opened(run, checkpoint)
     fitted = match_architecture(run.config.model)
     with folder_made_whole(target, CONFIG) as unfinished:
         _write(run, fitted, unfinished)
     return fitted
-
-
-def check_empty_folder(folder: Path) -> None:
-    """Check that writing to the folder overwrites nothing.
-
-    Raises:
-        RunError: it is a file, or a folder that is not empty.
-        DiskError: the folder cannot be read.
-    """
-    with disk_errors(folder):
-        taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-    if taken:
-        raise RunError(f"{folder} exists and is not an empty folder; choose another, or delete it")
 
 
 def _write(run: RunLike, fitted: ArchitectureMatch, folder: Path) -> None:
@@ -74,15 +58,7 @@ def _write(run: RunLike, fitted: ArchitectureMatch, folder: Path) -> None:
     for name, document in tokenizer_documents(tokenizer, model).items():
         write_json(folder / name, document)
     n_parameters = sum(parameter.numel() for parameter in run.model.parameters())
-    kept = folder_of(run)
-    card = model_card(
-        UNKEPT if kept is None else kept.path.name,
-        fitted,
-        run.config,
-        n_parameters,
-        run.step,
-        held_out_of(run),
-    )
+    card = model_card(shown_name(run), fitted, run.config, n_parameters, run.step, held_out_of(run))
     (folder / CARD).write_text(card, encoding="utf-8")
 
 
@@ -109,4 +85,4 @@ def _same_weights(file: Path, weights: Mapping[str, Tensor]) -> bool:
         stored = load_file(file)
     except (OSError, SafetensorError):  # a later checkpoint may have replaced that of a loaded run
         return False
-    return stored.keys() == weights.keys() and all(torch.equal(stored[n], weights[n]) for n in weights)
+    return are_equal(stored, weights)

@@ -18,7 +18,7 @@ from clearformer.model import ModelConfig
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GELU, SwiGLU
 from clearformer.model.positions import RoPE
-from clearformer.runs.folders import UNKEPT, RunLike, folder_of, read_run
+from clearformer.runs.folders import RunLike, opened, shown_name
 from clearformer.text import BPETokenizer, Tokenizer
 from clearformer.training.store.state import weights_of
 
@@ -146,15 +146,12 @@ def to_gguf(
         raise ConfigError(f"dtype {dtype}: a .gguf file is written in {' or '.join(FILE_TYPES)}")
     if target.exists():
         raise RunError(f"{target} exists; choose another name, or delete it")
-    if isinstance(run, str | Path):
-        run = read_run(run, checkpoint, device="cpu")
+    run = opened(run, checkpoint)
     fitted = match_architecture(run.config.model)
     vocabulary = vocabulary_of(run.tokenizer, fitted.config.vocab_size or 0)
     kind_of(fitted)
-    kept = folder_of(run)
-    name = UNKEPT if kept is None else kept.path.name
     with file_made_whole(target) as unfinished:
-        write_gguf(unfinished, fitted, weights_of(run.model), dtype, name, vocabulary)
+        write_gguf(unfinished, fitted, weights_of(run.model), dtype, shown_name(run), vocabulary)
     return fitted
 
 

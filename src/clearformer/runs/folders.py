@@ -29,7 +29,7 @@ from clearformer.errors import (
     shortened,
     shown,
 )
-from clearformer.files import folder_made_whole, is_file, runs_folder, short_path, user_path
+from clearformer.files import disk_errors, folder_made_whole, is_file, runs_folder, short_path, user_path
 from clearformer.model import ModelConfig, Transformer, build_undrawn
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig, TrainConfig
@@ -156,6 +156,12 @@ def folder_of(run: RunLike) -> RunFolder | None:
         return None
 
 
+def shown_name(run: RunLike) -> str:
+    """Return the name of a run's folder, or `UNKEPT`."""
+    folder = folder_of(run)
+    return UNKEPT if folder is None else folder.path.name
+
+
 def name_of(folder: RunFolder) -> str:
     """Return the name by which `find_run` finds a run, or its path if it is not in the runs' folder."""
     name = folder.path.name
@@ -193,6 +199,19 @@ def new_run(
     if path.exists() and not folder.is_left_over():
         raise RunError(f"{option}: {path} exists but is not a run; {OTHER_NAME}")
     return folder
+
+
+def check_empty_folder(folder: Path) -> None:
+    """Check that writing to the folder overwrites nothing.
+
+    Raises:
+        RunError: it is a file, or a folder that is not empty.
+        DiskError: the folder cannot be read.
+    """
+    with disk_errors(folder):
+        taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if taken:
+        raise RunError(f"{folder} exists and is not an empty folder; choose another, or delete it")
 
 
 def is_run_name(name: str) -> bool:
@@ -258,6 +277,16 @@ def read_run(
         first = str(error).splitlines()[-1].strip()
         raise CheckpointError(f"{path / MODEL} does not fit {folder.config_file}: {first}") from None
     return Loaded(folder, config, model.to(where).eval(), tokenizer, step_of(path))
+
+
+def opened(run: RunLike | str | Path, checkpoint: str) -> RunLike:
+    """Return a run that may be loaded already; one that is named is read, with its model on the CPU.
+
+    Raises:
+        RunError: there is no such run or checkpoint.
+        CheckpointError: the checkpoint is damaged.
+    """
+    return read_run(run, checkpoint, device="cpu") if isinstance(run, str | Path) else run
 
 
 def write_run(

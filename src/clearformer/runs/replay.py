@@ -9,7 +9,7 @@ same to the bit on the machine that trained the run.
 import logging
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -45,7 +45,7 @@ from clearformer.training.store.checkpoint import (
     step_of,
 )
 from clearformer.training.store.folder import LrFactors, RunFolder, ThreadCounts, read_metrics
-from clearformer.training.store.state import weights_of
+from clearformer.training.store.state import are_equal, weights_of
 from clearformer.training.tasks import Task, make_task
 
 OnStep = Callable[[int, int], None]
@@ -126,11 +126,6 @@ def check_same(folder: RunFolder, step: int, training: Training, start: int) -> 
             f"{folder.path}: replayed from step {start}, its weights after step {step} differ from those on disk; "
             "replay it on the machine that trained it, with as many threads (see env.json) and one process"
         )
-
-
-def are_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Whether two models' weights are equal to the bit."""
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 # --- the training made again ------------------------------------------------------------------------------

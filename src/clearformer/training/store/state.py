@@ -76,6 +76,11 @@ def weights_of(model: nn.Module, copy: bool = False) -> dict[str, Tensor]:
     return {name: _on_cpu(value.detach(), copy) for name, value in model.state_dict().items()}
 
 
+def are_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Whether two models' weights are equal to the bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
 def raw_weights_of(model: nn.Module) -> dict[str, Tensor]:
     """Return copies of a model's weights, under names that mark them as the trained weights, not the average."""
     return {name + RAW: value for name, value in weights_of(model, copy=True).items()}
