@@ -13,12 +13,11 @@ from clearformer.results import Result
 from clearformer.runs.folders import find_run, name_of
 from clearformer.study.everyday.comparison import lines_of
 from clearformer.study.everyday.text_plot import Line, text_plot
-from clearformer.study.measures.losses import curve
+from clearformer.study.measures.losses import HELD_OUT, SECONDS, STEP, TOKENS, TRAINING, curve
 from clearformer.study.report.figures.drawing import COLOURS
 
 Over = Literal["steps", "tokens", "seconds"]
-COLUMNS: dict[str, int] = {"steps": 0, "tokens": 1, "seconds": 2}  # columns of `losses.curve`
-TRAINING, HELD_OUT = 3, 4
+COLUMNS: dict[str, int] = {"steps": STEP, "tokens": TOKENS, "seconds": SECONDS}
 
 INK = "#444444"
 WIDTH, HEIGHT = 8.0, 4.5  # inches

@@ -11,6 +11,8 @@ from clearformer.training.store.folder import read_metrics
 
 LAST = 0.05  # the fraction of a run's steps over which the training loss is averaged
 MOST_POINTS = 200  # of a curve
+STEP, TOKENS, SECONDS, TRAINING, HELD_OUT = range(5)
+"""The columns of a curve."""
 
 
 def losses(run: Run) -> Values:

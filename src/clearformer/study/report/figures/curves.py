@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from clearformer.study.measures.losses import HELD_OUT, SECONDS, STEP, TOKENS, TRAINING
 from clearformer.study.outcomes import Outcome
 from clearformer.study.report.figures.base import (
     LEFT_INCHES,
@@ -29,8 +30,7 @@ from clearformer.study.report.figures.drawing import (
 )
 from clearformer.study.report.words import named, number
 
-COLUMNS = {"step": 0, "tokens": 1, "seconds": 2}
-TRAINING, HELD_OUT = 3, 4
+COLUMNS = {"step": STEP, "tokens": TOKENS, "seconds": SECONDS}
 X_NAMES = {"step": "training step", "tokens": "tokens read", "seconds": "seconds of training"}
 START = 0.02  # of a curve, ignored in choosing the vertical range: a first loss may be 100 times the last
 
