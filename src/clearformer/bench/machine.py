@@ -17,6 +17,7 @@ from clearformer.threads import FixedThreads
 
 COPIED_BYTES = 2**28  # far more than a processor's caches hold
 COPIED_ON_A_GPU = 2**32  # so much that starting the kernel takes a negligible part of the time
+REPEATS = 9  # of a measurement, after one that is not counted
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,9 @@ def copied_bytes(device: torch.device) -> int:
     return min(COPIED_ON_A_GPU, torch.cuda.get_device_properties(device).total_memory // 16 // 4 * 4)
 
 
-def _median_seconds(do: Callable[[], object], device: torch.device, repeats: int = 9) -> float:
+def _median_seconds(do: Callable[[], object], device: torch.device) -> float:
     times = []
-    for _ in range(repeats + 1):
+    for _ in range(REPEATS + 1):
         start = time.perf_counter()
         do()
         synchronize(device)

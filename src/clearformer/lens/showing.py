@@ -20,6 +20,7 @@ from clearformer.results import Result
 
 MOST_ROWS = 40  # in a notebook's table
 CELL = "padding:1px 8px;text-align:{}"
+LEAST_SHOWN = 0.005  # of a weight, which is written with two digits
 MOST_INCHES = 22.0
 LABEL_POINTS = 8
 AMOUNT, FIRST, EITHER = "amount", "first", "either"
@@ -178,9 +179,9 @@ def amount(value: float, digits: int) -> str:
     return f"{value:{'+' if _changing.get() else ''}.{digits}f}"
 
 
-def is_shown(value: float, least: float) -> bool:
+def is_shown(value: float) -> bool:
     """Whether a weight is large enough to mention; for a difference, in absolute value."""
-    return (abs(value) if _changing.get() else value) >= least
+    return (abs(value) if _changing.get() else value) >= LEAST_SHOWN
 
 
 # --- what figures are made of -----------------------------------------------------------------------------

@@ -101,7 +101,7 @@ class Guarded:
         writes = scope["type"] == "websocket" or scope["method"] not in ("GET", "HEAD")
         if writes and only(headers.getlist("origin")) not in self.gate.origins:
             return PlainTextResponse("Origin: only the page itself may send this request.\n", 403), None
-        if int_or(headers.get("content-length"), 0) > MOST_BODY_BYTES:
+        if body_bytes(headers) > MOST_BODY_BYTES:
             return PlainTextResponse(f"a request holds at most {MOST_BODY_BYTES:,} bytes\n", 413), None
         if self.gate.knows(headers.get("cookie", "")):
             return None, None
@@ -119,6 +119,7 @@ def only(values: Iterable[str]) -> str | None:
     return values[0] if len(values) == 1 else None
 
 
-def int_or(text: str | None, otherwise: int) -> int:
-    """Parse a header as a whole number; returns `otherwise` if it is none."""
-    return int(text) if text is not None and text.isdecimal() else otherwise
+def body_bytes(headers: Headers) -> int:
+    """Return the length that a request gives for its body; 0 if it gives none."""
+    text = headers.get("content-length", "")
+    return int(text) if text.isdecimal() else 0

@@ -189,9 +189,7 @@ def checked_number(what: str, number: Any, n: int) -> int:
 def read_most(weights: Float[np.ndarray, " S"], labels: Sequence[str]) -> str:
     """Return the tokens with the largest weights, in words."""
     order: list[int] = np.argsort(-np.abs(weights), kind="stable")[:MOST_READ].tolist()
-    return "  ".join(
-        f"{visible(labels[i])} {amount(weights[i], 2)}" for i in order if is_shown(weights[i], 0.005)
-    )
+    return "  ".join(f"{visible(labels[i])} {amount(weights[i], 2)}" for i in order if is_shown(weights[i]))
 
 
 def habits_of(patterns: Float[np.ndarray, "H T S"], is_cross: bool) -> list[list[str]]:

@@ -36,13 +36,13 @@ def text_split(run: Run, name: str = "val") -> Split:
     return split
 
 
-def pair_split(run: Run, name: str = "val") -> PairSplit:
-    """Return a split of the pairs that a run was trained on; by default the held-out one.
+def pair_split(run: Run) -> PairSplit:
+    """Return the held-out pairs of the data that a run was trained on.
 
     Raises:
-        UserError: the run was trained on another kind of data, or they have no such split.
+        UserError: the run was trained on another kind of data, or none are held out.
     """
-    split = own_split(run, name)
+    split = own_split(run, "val")
     if not isinstance(split, PairSplit):
         raise UserError(f"{run.name}: data.kind: this measure needs a run trained on pairs")
     return split

@@ -62,11 +62,11 @@ def wrapped(text: str, width: int = 30) -> str:
     return "\n".join(textwrap.wrap(text, width)) or text
 
 
-def shortened_label(text: str, longest: int = LONGEST_LABEL) -> str:
+def shortened_label(text: str) -> str:
     """Shorten a label that is too long by leaving out its middle."""
-    if len(text) <= longest:
+    if len(text) <= LONGEST_LABEL:
         return text
-    half = (longest - 1) // 2
+    half = (LONGEST_LABEL - 1) // 2
     return f"{text[:half].rstrip()}…{text[-half:].lstrip()}"
 
 
