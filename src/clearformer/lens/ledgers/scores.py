@@ -199,22 +199,10 @@ def score(
             has no score q.k.
     """
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
-    check_part(inputs.model, attention, "attention")
-    prefix = "encoder_" if attention == "encoder" else own_prefix(inputs.model)
-    sublayer = "cross_attn" if attention == "cross_attn" else "attn"
-    block, layer = block_of(inputs, prefix, layer)
-    module = attention_of(block, sublayer, layer)
-    head = check_head(inputs, head)
-    cross, from_source = attention == "cross_attn", attention in ("encoder", "cross_attn")
-    readers, read_ones = (
-        inputs.source_labels if of_source else inputs.labels
-        for of_source in (attention == "encoder", from_source)
-    )
-    at = inputs.position(position, of_source=attention == "encoder")
-    read_at = None if key is None else inputs.position(key, from_source, "key")
-    path = f"{prefix}blocks.{layer}.{sublayer}"
-    if read_at is not None:
-        check_may_read(inputs, module, attention, at, read_at)
+    place = place_of(inputs, layer, head, position, key, attention)
+    prefix, path, layer, head = place.prefix, place.path, place.layer, place.head
+    at, read_at, module = place.query, place.key, place.module
+    is_cross = attention == "cross_attn"
     with quiet(inputs.model):
         looked = (f"{path}.hook_attn_scores", f"{path}.hook_pattern")
         before = points_before(inputs.model, prefix, layer)
@@ -225,16 +213,18 @@ def score(
         if read_at is None:
             read_at = int(weights.argmax())
         parts = Decomposition(inputs.model, cache)
-        of_query = parts.read_by(prefix, layer, sublayer, [at])
+        of_query = parts.read_by(prefix, layer, place.sublayer, [at])
         of_key = (
-            parts.final("encoder_", [read_at]) if cross else parts.read_by(prefix, layer, sublayer, [read_at])
+            parts.final("encoder_", [read_at])
+            if is_cross
+            else parts.read_by(prefix, layer, place.sublayer, [read_at])
         )
         queries, keys = (
             projected(module, "q", of_query, head, path, at, cache),
             projected(module, "k", of_key, head, path, read_at, cache),
         )
         bias = 0.0
-        if not cross:
+        if not is_cross:
             queries, keys = turned(inputs, prefix, queries, at), turned(inputs, prefix, keys, read_at)
             bias = bias_of_positions(inputs, prefix, head, at, read_at)
         values = queries.vectors[:, 0] @ keys.vectors[:, 0].T * module.scale  # [N M]
@@ -244,9 +234,9 @@ def score(
         layer=layer,
         head=head,
         attention=attention,
-        query=readers[at],
+        query=place.readers[at],
         query_position=at,
-        key=read_ones[read_at],
+        key=place.read[read_at],
         key_position=read_at,
         weight=float(weights[read_at]),
         score=own,
@@ -256,7 +246,7 @@ def score(
         queries=[Part.of(*each) for each in zip(queries.writers, values.sum(1).tolist(), strict=True)],
         keys=[Part.of(*each) for each in zip(keys.writers, values.sum(0).tolist(), strict=True)],
         values=values.cpu(),
-        read=read_ones,
+        read=place.read,
         weights=weights.float().cpu(),
     )
 
@@ -322,6 +312,62 @@ def layer_in(path: str) -> int:
 
 
 # --- finding blocks and heads -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one score is: a head of a block's attention, the query's position and the key's.
+
+    Attributes:
+        prefix: Of the stack's hook points.
+        sublayer: `attn` or `cross_attn`.
+        module: The attention.
+        layer: Counted from 0.
+        head: Counted from 0.
+        query: The query's position.
+        key: The key's position; None if it is not chosen yet.
+        readers: The labels of all query positions.
+        read: The labels of all key positions.
+    """
+
+    prefix: str
+    sublayer: str
+    module: Attention
+    layer: int
+    head: int
+    query: int
+    key: int | None
+    readers: list[str]
+    read: list[str]
+
+    @property
+    def path(self) -> str:
+        """The path of the attention."""
+        return f"{self.prefix}blocks.{self.layer}.{self.sublayer}"
+
+
+def place_of(
+    inputs: Inputs, layer: int, head: int, position: int, key: int | None, attention: SubLayer
+) -> Place:
+    """Return the place of a score; the arguments are those of `score`.
+
+    Raises:
+        UserError: there is no such place, the query may not read the key, or the attention has no score q.k.
+    """
+    check_part(inputs.model, attention, "attention")
+    prefix = "encoder_" if attention == "encoder" else own_prefix(inputs.model)
+    sublayer = "cross_attn" if attention == "cross_attn" else "attn"
+    block, layer = block_of(inputs, prefix, layer)
+    module = attention_of(block, sublayer, layer)
+    head = check_head(inputs, head)
+    of_source, from_source = attention == "encoder", attention in ("encoder", "cross_attn")
+    at = inputs.position(position, of_source)
+    read_at = None if key is None else inputs.position(key, from_source, "key")
+    if read_at is not None:
+        check_may_read(inputs, module, attention, at, read_at)
+    readers = inputs.source_labels if of_source else inputs.labels
+    read_ones = inputs.source_labels if from_source else inputs.labels
+    return Place(prefix, sublayer, module, layer, head, at, read_at, readers, read_ones)
 
 
 def block_of(inputs: Inputs, prefix: str, layer: int) -> tuple[Block, int]:
