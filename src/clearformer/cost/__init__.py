@@ -1,10 +1,9 @@
-"""Costs of a configuration: parameters, FLOPs and bytes, each by formula and as measured on the model itself.
+"""Costs of a configuration: parameters and FLOPs, by formula and as measured on the model itself; bytes as measured.
 
-The two are independent of each other, and the tests check that they agree for every kind of every slot. `slots.py` has
-each kind's formulas.
+Formulas and measurements are independent of each other, and the tests check that they agree for every kind of every
+slot. `slots.py` has each kind's formulas.
 """
 
-from clearformer.cost.activations import analytic_activations
 from clearformer.cost.flops import Flops, analytic_flops, measured_flops
 from clearformer.cost.live_bytes import LiveBytes, tensors_without_memory
 from clearformer.cost.parameters import (
@@ -20,7 +19,6 @@ __all__ = [
     "Flops",
     "LiveBytes",
     "NoFormulaError",
-    "analytic_activations",
     "analytic_flops",
     "analytic_matrices",
     "analytic_parameters",

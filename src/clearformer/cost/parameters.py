@@ -70,25 +70,25 @@ def is_tied(config: ModelConfig) -> bool:
     return config.tie_embeddings and config.n_classes is None
 
 
-def all_norms(config: ModelConfig) -> Iterator[tuple[Norm, int, int]]:
-    """Yield every norm of the model, the size of the vectors that it normalises, and their number per token."""
+def all_norms(config: ModelConfig) -> Iterator[tuple[Norm, int]]:
+    """Yield every norm of the model, and the size of the vectors that it normalises."""
     d = config.d_model
     for wanted in (config.embedding_norm, config.final_norm) * config.n_stacks:
         if wanted:
-            yield config.norm, d, 1
+            yield config.norm, d
     if config.masked_head == "transform" and config.n_classes is None:
-        yield config.norm, d, 1
+        yield config.norm, d
     qk_norm = getattr(config.attention, "qk_norm", None)
     for _ in range(n_attentions(config)):
         if config.placement != "none":
-            yield config.norm, d, 1
+            yield config.norm, d
         if qk_norm is not None:
-            n_heads, d_head = config.attention.heads(d)
-            yield qk_norm, d_head, n_heads
-            yield qk_norm, d_head, getattr(config.attention, "n_key_value_heads", n_heads)
+            _, d_head = config.attention.heads(d)
+            yield qk_norm, d_head  # of the queries
+            yield qk_norm, d_head  # of the keys
     if ffn_matrices(config) and config.placement != "none":
         for _ in range(n_ffns(config)):
-            yield config.norm, d, 1
+            yield config.norm, d
 
 
 # --- by formula ---------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def analytic_parameters(config: ModelConfig) -> dict[str, int]:
     parameters = analytic_matrices(config)
     parameters["attention"] += n_attentions(config) * sum(m.bias_size for m in attention_matrices(config))
     parameters["ffn"] += n_ffns(config) * sum(m.bias_size for m in ffn_matrices(config))
-    parameters["norms"] += sum(norm_parameters(norm, size) for norm, size, _ in all_norms(config))
+    parameters["norms"] += sum(norm_parameters(norm, size) for norm, size in all_norms(config))
     parameters["head"] += sum(matrix.bias_size for matrix in head_matrices(config))
     return parameters
 

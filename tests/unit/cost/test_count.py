@@ -11,9 +11,7 @@ from torch import nn
 
 from clearformer.config import Spec, slot_variants
 from clearformer.cost import (
-    COMPONENTS,
     LiveBytes,
-    analytic_activations,
     analytic_flops,
     analytic_matrices,
     analytic_parameters,
@@ -43,6 +41,7 @@ from clearformer.model.relative_positions import Relative
 from clearformer.registry import register, unregister
 
 from ...pairwise import crossed, pairwise
+from .activations import activations_by_formula
 
 SMALL: dict[str, Any] = {"vocab_size": 101, "d_model": 40, "n_layers": 3, "max_seq_len": 131}
 SEQ_LEN = 131  # two chunks of linear attention and a rest
@@ -488,26 +487,8 @@ def activations_by_count(config: ModelConfig) -> int:
 )
 def test_activations_by_formula_are_those_that_are_kept(settings: dict[str, Any]) -> None:
     config = ModelConfig(**SMALL | settings)
-    formula = analytic_activations(config, BATCH_SIZE, SEQ_LEN)
-    assert tuple(formula) == COMPONENTS
     # The loss itself and the number of targets, a float each, are what the formula leaves out.
-    assert activations_by_count(config) == sum(formula.values()) + 8
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"family": "encoder"}, "decoders without parallel sub-layers"),
-        ({"family": "encoder-decoder"}, "decoders without parallel sub-layers"),
-        ({"parallel": True}, "decoders without parallel sub-layers"),
-        ({"position": Relative()}, "relative positions have no formula"),
-        ({"attention": Linear()}, "linear"),
-        ({"attention": MultiHead(window=SEQ_LEN - 1)}, "a window within the text"),
-    ],
-)
-def test_activations_that_have_no_formula_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        analytic_activations(ModelConfig(**SMALL | settings), BATCH_SIZE, SEQ_LEN)
+    assert activations_by_count(config) == activations_by_formula(config, BATCH_SIZE, SEQ_LEN) + 8
 
 
 class OwnPositions(PositionBase):
@@ -523,8 +504,8 @@ class OwnPositions(PositionBase):
 def test_positions_of_one_s_own_have_no_formula_and_count_as_what_they_say_they_do() -> None:
     windowed = ModelConfig(**SMALL, attention=MultiHead(window=SEQ_LEN - 1))
     config = windowed.model_copy(update={"position": OwnPositions()})
-    with pytest.raises(NoFormulaError, match="the memory of 'own'"):
-        slots.position_bytes(config.position, config, SEQ_LEN)
+    with pytest.raises(NoFormulaError, match="the size of 'own'"):
+        slots.position_parameters(config.position, config)
     reading = slots.Reading(8 * SEQ_LEN, causal=True)
     with_biases = windowed.replace(position=ALiBi())
     assert slots.mixing(config.attention, config, reading) == slots.mixing(

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import clearformer.training.planning.plan as plan_module
-from clearformer.cost import LiveBytes, analytic_activations
+from clearformer.cost import LiveBytes
 from clearformer.cost.rates import DEVICES, Rate, measured_rate, mfu, named_rate, peak_rate
 from clearformer.device import autocast
 from clearformer.errors import ConfigError
@@ -33,6 +33,8 @@ from clearformer.training.planning.plan import (
 )
 from clearformer.training.tasks.losses import IGNORED, next_token_loss, summed_loss, summed_loss_of_hidden
 from clearformer.training.tasks.r_drop import summed_r_drop, twice
+
+from ...cost.activations import activations_by_formula
 
 CPU = torch.device("cpu")
 MODEL = ModelConfig(vocab_size=101, d_model=44, n_layers=2, max_seq_len=31)
@@ -113,7 +115,7 @@ def test_memory_by_its_parts() -> None:
     assert memory.weights == memory.gradients == 4 * n_parameters
     n_tensors = len(list(build(MODEL).parameters()))
     assert memory.optimizer == 8 * n_parameters + 4 * n_tensors  # a count of its steps for each
-    assert memory.activations == sum(analytic_activations(MODEL, 6, MODEL.max_seq_len).values()) + 8
+    assert memory.activations == activations_by_formula(MODEL, 6, MODEL.max_seq_len) + 8
     assert memory.peak > memory.weights + memory.optimizer + memory.activations
 
 
