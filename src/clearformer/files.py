@@ -16,6 +16,7 @@ from clearformer.errors import DiskError, UserError, shown
 
 UNFINISHED = ".unfinished-"
 UNFINISHED_KEPT_SECONDS = 24 * 3600
+CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 FULL = (errno.ENOSPC, errno.EDQUOT, None)  # None: an error of a library, which gives no number
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -100,6 +101,7 @@ def file_made_whole(path: Path) -> Iterator[Path]:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise DiskError(f"{path} is not a regular file; choose another name")
         make_folders(path.parent)
+        remove_abandoned(path.parent)
         unfinished = _unfinished_in(path.parent)
         try:
             yield unfinished
@@ -129,7 +131,7 @@ def folder_made_whole(final: Path, last: str, *, shared: bool = False) -> Iterat
     """
     with disk_errors(final):
         place = Path(os.path.realpath(final))
-        stays = place.is_dir() and not any(place.iterdir())
+        stays = place.is_dir() and is_free(place)
         parent = place if stays else place.parent
         make_folders(parent)
         remove_abandoned(parent)
@@ -163,7 +165,7 @@ def _give_name(unfinished: Path, place: Path, whole_with: str | None) -> None:
 
 def _move_contents(source: Path, target: Path, last: str) -> None:
     """Move all entries of a folder into its parent `target`; `last` is moved once the others are on the disk."""
-    if any(path != source for path in target.iterdir()):
+    if not is_free(target):
         raise _taken(target)
     moved: list[Path] = []
     try:
@@ -183,6 +185,11 @@ def _taken(place: Path) -> DiskError:
     return DiskError(
         f"{place}: something else was written there meanwhile and was kept; choose another folder"
     )
+
+
+def is_free(folder: Path) -> bool:
+    """Whether a folder holds nothing but unfinished files, which killed processes leave."""
+    return all(path.name.startswith(UNFINISHED) for path in folder.iterdir())
 
 
 def make_folders(folder: Path) -> None:
@@ -212,11 +219,14 @@ def sync(descriptor: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until a folder's entries are on the disk; does nothing on Windows, which cannot do so."""
+    """Wait until a folder's entries are on the disk; does nothing where that cannot be done, as on Windows."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             sync(descriptor)
+        except OSError as error:
+            if error.errno not in CANNOT_SYNC:  # some network file systems sync files alone
+                raise
         finally:
             os.close(descriptor)
 

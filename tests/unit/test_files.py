@@ -15,6 +15,7 @@ from clearformer.files import (
     discard,
     file_made_whole,
     folder_made_whole,
+    is_free,
     make_folders,
     remove_abandoned,
     write_file,
@@ -360,3 +361,42 @@ def test_what_another_user_left_is_let_be(tmp_path: Path, monkeypatch: pytest.Mo
     with folder_made_whole(tmp_path / "final", LAST) as folder:
         fill(folder)
     assert tree(tmp_path / "final") == WHOLE
+
+
+def test_an_unfinished_file_does_not_fill_an_empty_folder(tmp_path: Path) -> None:
+    """A process that was killed while it filled the folder has left one; the same command works again."""
+    final = tmp_path / "final"
+    final.mkdir()
+    (final / f"{files.UNFINISHED}killed").mkdir()
+    assert is_free(final)
+    with folder_made_whole(final, LAST) as folder:
+        fill(folder)
+    assert (final / LAST).exists()
+    assert not is_free(final)
+
+
+def test_unfinished_files_of_long_ago_go_when_a_file_is_written_beside(tmp_path: Path) -> None:
+    old = tmp_path / f"{files.UNFINISHED}old"
+    old.write_text("half")
+    os.utime(old, (0, 0))
+    write_file(tmp_path / "file", b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_that_syncs_no_folders_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Some on a network answer so; an error of the disk is another thing."""
+
+    def files_alone(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files, "sync", files_alone)
+    if number == errno.EIO:
+        with pytest.raises(DiskError, match="Input/output error"):
+            write_file(tmp_path / "file", b"whole")
+    else:
+        write_file(tmp_path / "file", b"whole")
+        assert (tmp_path / "file").read_bytes() == b"whole"

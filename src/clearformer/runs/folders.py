@@ -29,7 +29,16 @@ from clearformer.errors import (
     shortened,
     shown,
 )
-from clearformer.files import disk_errors, folder_made_whole, is_file, runs_folder, short_path, user_path
+from clearformer.files import (
+    discard,
+    disk_errors,
+    folder_made_whole,
+    is_file,
+    is_free,
+    runs_folder,
+    short_path,
+    user_path,
+)
 from clearformer.model import ModelConfig, Transformer, build_undrawn
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig, TrainConfig
@@ -53,6 +62,7 @@ from clearformer.training.store.checkpoint import (
     verify,
 )
 from clearformer.training.store.folder import RunFolder
+from clearformer.training.store.lock import one_writer
 
 TASKS: dict[str, tuple[Data, Objective]] = {
     "decoder": (TextData(), NextTokenObjective()),
@@ -209,7 +219,7 @@ def check_empty_folder(folder: Path) -> None:
         DiskError: the folder cannot be read.
     """
     with disk_errors(folder):
-        taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+        taken = folder.exists() and not (folder.is_dir() and is_free(folder))
     if taken:
         raise RunError(f"{folder} exists and is not an empty folder; choose another, or delete it")
 
@@ -311,6 +321,7 @@ def write_run(
         DiskError: it cannot be written.
         CheckpointError: the weights do not fit the configuration.
     """
+    _make_way(target)
     with folder_made_whole(target, "config.toml") as unfinished:
         made = RunFolder(unfinished)
         made.create(config, tokenizer, text_sha256)
@@ -318,6 +329,18 @@ def write_run(
         link(made.checkpoints, {"latest": step})
         read_run(unfinished, device="cpu")  # fails if the run cannot be read again
     return RunFolder(target)
+
+
+def _make_way(target: Path) -> None:
+    """Delete what a training that was killed before its first step left in a run's folder.
+
+    Raises:
+        RunInUseError: a training is about to begin there.
+    """
+    if RunFolder(target).is_left_over() and not is_free(target):
+        with one_writer(target):
+            pass
+        discard(target)
 
 
 def run_config(
@@ -402,7 +425,7 @@ def verified_weights(checkpoint: Path) -> dict[str, Tensor]:
     verify(checkpoint, MODEL, STATE)
     try:
         return load_file(checkpoint / MODEL)
-    except SafetensorError as error:
+    except (OSError, SafetensorError) as error:  # deleted meanwhile, by the training that goes on
         raise CheckpointError(f"{checkpoint / MODEL}: damaged: {error}") from None
 
 

@@ -213,7 +213,7 @@ def begin_anew(training: Training, folder: RunFolder) -> None:
     except CheckpointError as error:
         if kept.is_dir():
             logger.warning("%s; drawing the first weights again", error)
-        training.set_first_weights()
+        training.set_first_weights(folder.pretrained())
         return
     try:
         training.model.load_state_dict(weights)

@@ -46,7 +46,7 @@ class Measure:
 
     def __post_init__(self) -> None:
         _keep_copy(self, "arguments")
-        check_json(f"measure {check_function(self.function).__name__}", self.arguments)
+        check_json(f"measure {name_of_function(self.function)}", self.arguments)
 
     @property
     def name(self) -> str:
@@ -101,7 +101,7 @@ class Probe:
 
     def __post_init__(self) -> None:
         _keep_copy(self, "arguments")
-        check_json(f"probe {check_function(self.function).__name__}", self.arguments)
+        check_json(f"probe {name_of_function(self.function)}", self.arguments)
 
 
 Arm = Training | Probe
@@ -314,11 +314,11 @@ def _keep_copy(part: Any, name: str) -> None:
     object.__setattr__(part, name, copy.deepcopy(dict(given)))
 
 
-def check_function(function: Any) -> Callable[..., Values]:
-    """Return a measure's or a probe's function; raise ConfigError if it is none with a name."""
+def name_of_function(function: Any) -> str:
+    """Return the name of a measure's or a probe's function; raise ConfigError if it is none or has no name."""
     if not callable(function) or not hasattr(function, "__name__"):
         raise ConfigError(f"a measure's or a probe's function is one with a name; got {shown(function)}")
-    return function
+    return function.__name__
 
 
 def check_json(whose: str, arguments: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -219,11 +219,13 @@ class Training:
 
     def start(self, preset: str | None = None) -> None:
         """Set the first weights of a new run and make its folder; `preset` is recorded there."""
-        self.set_first_weights()
+        pretrained = self.set_first_weights()
         self.report_warmup()
         if self.processes.is_main:
             task = self.task
-            self.folder.create(self.config, task.tokenizer, task.data_sha256, preset, task.n_train_tokens)
+            self.folder.create(
+                self.config, task.tokenizer, task.data_sha256, preset, task.n_train_tokens, pretrained
+            )
 
     def resume(self) -> None:
         """Restore the newest whole checkpoint, or start from the first weights if there is none.
@@ -233,7 +235,7 @@ class Training:
         """
         progress = self.store.restore(self.state)
         if progress is None:
-            self.set_first_weights()
+            self.set_first_weights(self.folder.pretrained())
             self.log.reporter.say(f"no checkpoint in {self.folder.checkpoints}: starting from step 0")
         else:
             check_not_past_its_end(self.settings, progress)
@@ -246,11 +248,21 @@ class Training:
             self.folder.change_config(self.config)
             self.folder.record_processes(self.processes.count)
 
-    def set_first_weights(self) -> None:
-        """Load the weights of `train.pretrained`, if it is set; otherwise they stay as drawn from the seed."""
-        if self.settings.pretrained is not None:
-            load_pretrained(self.model, Path(self.settings.pretrained), self.log.reporter)
-            self.state.restart_average()
+    def set_first_weights(self, began_with: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+        """Load the weights of `train.pretrained`, if it is set; otherwise they stay as drawn from the seed.
+
+        Args:
+            began_with: Which weights the run began with; by default the newest.
+
+        Returns:
+            The same of the weights that were loaded; None if there are none.
+        """
+        if self.settings.pretrained is None:
+            return None
+        run = Path(self.settings.pretrained)
+        loaded = load_pretrained(self.model, run, self.log.reporter, began_with)
+        self.state.restart_average()
+        return loaded
 
     def report_warmup(self) -> None:
         """Report a warm-up that the run ends in, as when a preset's number of steps is cut down."""

@@ -13,7 +13,7 @@ The arrays are memory-mapped when opened, and never loaded as pickles.
 import hashlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -196,12 +196,20 @@ def open_pair_splits(
                 f"{path}: not an array of prepared pairs ({error}); delete the folder to have it made again"
             ) from None
 
+    def mapped(name: str) -> np.ndarray:
+        """Map a file of texts, which stays readable if it is deleted while a run uses it."""
+        path = folder / name
+        try:
+            return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
+        except OSError as error:
+            raise ShardError(f"{path}: {error.strerror}; delete the folder to have it made again") from None
+
     def split(name: str) -> PairSplit:
         source, target = (
             PairSide(
                 opened(f"{name}-{side}"),
                 opened(f"{name}-{side}-ends"),
-                lambda path=folder / f"{name}-{side}.txt": _texts(path),
+                partial(_texts, mapped(f"{name}-{side}.txt")),
             )
             for side in SIDES
         )
@@ -210,8 +218,8 @@ def open_pair_splits(
     return {name: split(name) for name in manifest["splits"]}
 
 
-def _texts(path: Path) -> list[str]:
-    return path.read_bytes().decode().split("\n")[:-1]
+def _texts(file: np.ndarray) -> list[str]:
+    return file.tobytes().decode().split("\n")[:-1]
 
 
 def _files_of(manifest: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clearformer.hooks import Hook
 from clearformer.lens import quiet
-from clearformer.model import Decoder
+from clearformer.model import Transformer
 from clearformer.run import Run
 from clearformer.study.measures.held_out import text_split
 from clearformer.study.measures.stream import rows_of, windows_of
@@ -56,14 +56,14 @@ def weights_against_effects(run: Run, n_windows: int = 32, n_tokens: int = 48) -
     }
 
 
-def last_weights(model: Decoder, tokens: Int[Tensor, " T"]) -> Float[np.ndarray, "L T-1"]:
+def last_weights(model: Transformer, tokens: Int[Tensor, " T"]) -> Float[np.ndarray, "L T-1"]:
     """Return the weights of the last position on each earlier one, averaged over heads, by layer."""
     _, cache = model.run_with_cache(tokens[None], names=[PATTERN.format("*")])
     return np.stack([pattern[0, :, -1, :-1].mean(0).cpu().numpy() for pattern in cache.values()])
 
 
 def effects_without_each(
-    model: Decoder, tokens: Int[Tensor, " T"], layers: Sequence[int]
+    model: Transformer, tokens: Int[Tensor, " T"], layers: Sequence[int]
 ) -> Float[np.ndarray, " T-1"]:
     """Return the change of the last prediction when it may not read one earlier position in some layers, for each."""
     n = len(tokens) - 1

@@ -23,6 +23,7 @@ from clearformer.device import processor_name
 from clearformer.errors import ConfigError, DataError, RunError, shortened
 from clearformer.files import UNFINISHED, disk_errors, make_folders, parse_json, sync, write_file
 from clearformer.text import Tokenizer, load_tokenizer
+from clearformer.text.kinds.imported import config_path
 from clearformer.training.config import RunConfig
 from clearformer.training.setup import PATHS
 from clearformer.training.store.lock import is_of_the_lock
@@ -51,6 +52,7 @@ class RunFolder:
         text_sha256: str,
         preset: str | None = None,
         n_tokens: int | None = None,
+        pretrained: Mapping[str, Any] | None = None,
     ) -> None:
         """Create a run's folder; config.toml is written last, so a folder that has it is complete.
 
@@ -60,6 +62,7 @@ class RunFolder:
             text_sha256: The SHA-256 of its training data.
             preset: The name of the preset that it begins with, if any.
             n_tokens: The tokens of a text's training split.
+            pretrained: The step and the SHA-256 of the weights of `train.pretrained`.
 
         Raises:
             RunError: the folder holds a run.
@@ -74,26 +77,33 @@ class RunFolder:
                 "preset": preset,
                 "text_sha256": text_sha256,
                 "tokenizer_sha256": sha256_of(self.tokenizer_file),
-            } | ({} if n_tokens is None else {"n_tokens": n_tokens})
+            }
+            known = {"n_tokens": n_tokens, "pretrained": pretrained}
+            began_with |= {name: value for name, value in known.items() if value is not None}
             write_file(self.env_file, (json.dumps(environment() | began_with, indent=1) + "\n").encode())
             self.write_config(config)
         except BaseException:
-            with suppress(OSError):
-                self.checkpoints.rmdir()
-                self.tokenizer_file.unlink(missing_ok=True)
-                self.env_file.unlink(missing_ok=True)
+            if not self.config_file.exists():  # with it the folder is complete, whatever came after
+                with suppress(OSError):
+                    self.checkpoints.rmdir()
+                    for file in self._first_files():
+                        file.unlink(missing_ok=True)
             raise
 
+    def _first_files(self) -> tuple[Path, ...]:
+        """Return the files that are written before config.toml."""
+        return self.tokenizer_file, config_path(self.tokenizer_file), self.env_file
+
     def is_left_over(self) -> bool:
-        """Whether the folder holds only files of a run that ended before config.toml was written."""
+        """Whether the folder is empty, or holds only files of a run that ended before config.toml was written."""
         if not self.path.is_dir():
             return False
-        initial_files = (self.tokenizer_file.name, self.env_file.name)
+        initial_files = {file.name for file in self._first_files()}
         if self.checkpoints.is_dir() and not any(self.checkpoints.iterdir()):
-            initial_files += (self.checkpoints.name,)
-        names = [path.name for path in self.path.iterdir()]
-        return bool(names) and all(
-            name in initial_files or name.startswith(UNFINISHED) or is_of_the_lock(name) for name in names
+            initial_files.add(self.checkpoints.name)
+        return all(
+            path.name in initial_files or path.name.startswith(UNFINISHED) or is_of_the_lock(path.name)
+            for path in self.path.iterdir()
         )
 
     def check_no_run(self) -> None:
@@ -218,6 +228,11 @@ class RunFolder:
         """Return the command that started the run; empty if env.json does not record it."""
         command = self._recorded("command")
         return list(map(str, command)) if isinstance(command, list) else []
+
+    def pretrained(self) -> Mapping[str, Any] | None:
+        """Return the step and the SHA-256 of the weights of `train.pretrained` that the run began with, if recorded."""
+        found = self._recorded("pretrained")
+        return found if isinstance(found, Mapping) and {"step", "sha256"} <= found.keys() else None
 
     def _recorded(self, name: str) -> Any:
         """Return a value of env.json; None if it is not there or the file cannot be read."""

@@ -191,15 +191,21 @@ class Lock(Hold):
     def _is_the_file_there(self) -> bool:
         try:
             return os.path.samestat(os.fstat(self._descriptor), self._file.stat())
-        except FileNotFoundError:
+        except OSError:
             return False
 
     def check(self) -> None:
-        return
+        """Raise RunInUseError if the file is gone or another's, as where the folder was replaced by a copy."""
+        if not self._is_the_file_there():
+            raise RunInUseError(
+                f"{self._file.parent} was moved or replaced meanwhile, or its {LOCK} deleted; stopped, because another "
+                "process may train it now"
+            )
 
     def release(self) -> None:
         with contextlib.suppress(OSError):
-            self._file.unlink(missing_ok=True)
+            if self._is_the_file_there():  # and not another's
+                self._file.unlink(missing_ok=True)
         os.close(self._descriptor)
 
 
@@ -242,7 +248,7 @@ class Claim(Hold):
     def _check_is_free(self, number: int) -> None:
         file = self._file_of(number)
         content = file.read_bytes()
-        if content == GIVEN_UP or has_ended(content):
+        if content.startswith(GIVEN_UP) or has_ended(content):  # the rest may not have been cut off yet
             return
         if self._age(file) < STALE_SECONDS:
             raise self._refused(self._folder, file.read_bytes)

@@ -1,15 +1,25 @@
 """Starting a run with the weights of an earlier one."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from clearformer.config import flat, whole
-from clearformer.errors import ConfigError, RunError
+from clearformer.errors import CheckpointError, ConfigError, RunError
 from clearformer.model import ModelConfig, Transformer
 from clearformer.text import Tokenizer, TokenizerConfig
 from clearformer.training.config import RunConfig
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.setup import as_written
-from clearformer.training.store.checkpoint import newest_whole
+from clearformer.training.store.checkpoint import (
+    MODEL,
+    Checkpoint,
+    describe,
+    load_checkpoint,
+    newest_whole,
+    step_folder,
+)
 from clearformer.training.store.folder import RunFolder
 
 HEADS = ("head.", "head_bias", "masked_head.", "pooler.", "classifier.")  # parts that belong to one task
@@ -39,18 +49,30 @@ def pretrained_tokenizer(config: RunConfig) -> Tokenizer | None:
     return folder.read_tokenizer(theirs.model.vocab_size)
 
 
-def load_pretrained(model: Transformer, run: Path, reporter: Reporter) -> None:
+def load_pretrained(
+    model: Transformer, run: Path, reporter: Reporter, began_with: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Load a model's weights from the newest checkpoint of another run.
 
     Heads that only one of the models has are skipped, and so is a classifier with another number of classes.
 
+    Args:
+        model: The model.
+        run: The folder of the other run.
+        reporter: Receives a line about it.
+        began_with: What this function returned when the run began; the same weights are loaded then.
+
+    Returns:
+        `step`, the step of the checkpoint, and `sha256`, that of its weights.
+
     Raises:
-        RunError: the run has no checkpoint.
+        RunError: the run has no checkpoint, or no longer that one.
         CheckpointError: all of its checkpoints are damaged.
         DiskError: one may not be read.
         ConfigError: the models differ in more than their heads.
     """
-    checkpoint = newest_whole(RunFolder(run).checkpoints)
+    checkpoints = RunFolder(run).checkpoints
+    checkpoint = newest_whole(checkpoints) if began_with is None else _same_again(checkpoints, began_with)
     if checkpoint is None:
         raise RunError(f"train.pretrained: {run} has no checkpoint")
     weights, own = dict(checkpoint.model), model.state_dict()
@@ -72,6 +94,27 @@ def load_pretrained(model: Transformer, run: Path, reporter: Reporter) -> None:
     )
     if other := _other_settings(model.config, RunFolder(run).read_config().model):
         reporter.say(f"these weights were trained with other settings: {other}")
+    return {"step": checkpoint.progress.step, "sha256": _sha256(checkpoints, checkpoint.progress.step)}
+
+
+def _same_again(checkpoints: Path, began_with: Mapping[str, Any]) -> Checkpoint:
+    """Return the checkpoint that a run began with.
+
+    Raises:
+        RunError: it was deleted or written again.
+    """
+    step = began_with["step"]
+    with suppress(CheckpointError, OSError):
+        if _sha256(checkpoints, step) == began_with["sha256"]:
+            return load_checkpoint(step_folder(checkpoints, step))
+    raise RunError(
+        f"train.pretrained: {checkpoints.parent} no longer has the weights of step {step:,} that this run began "
+        "with; start a new run"
+    )
+
+
+def _sha256(checkpoints: Path, step: int) -> Any:
+    return describe(step_folder(checkpoints, step) / MODEL)["sha256"]
 
 
 def _other_settings(own: ModelConfig, theirs: ModelConfig) -> str:

@@ -174,6 +174,27 @@ def test_beginning_that_fails_leaves_nothing_behind(
     assert list(folder.path.iterdir()) == []
 
 
+def test_an_error_after_config_toml_is_there_leaves_a_whole_run(
+    tmp_path: Path,
+    configure: Callable[..., RunConfig],
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as an interrupt while the folder is synced: without its tokenizer the run could never be resumed."""
+    folder = RunFolder(tmp_path / "runs" / "a")
+    write = folder.write_config
+
+    def interrupted(config: RunConfig) -> None:
+        write(config)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folder, "write_config", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        folder.create(configure(), tokenizer, SHA256)
+    assert RunFolder(folder.path).read_tokenizer().to_json() == tokenizer.to_json()
+    assert RunFolder(folder.path).read_config() == configure()
+
+
 def test_another_text_is_refused(folder: RunFolder) -> None:
     folder.check_same_data(SHA256)
 
@@ -278,6 +299,7 @@ def test_what_a_run_left_over_before_it_began_is_known_by_its_names(
     folder.checkpoints.mkdir(parents=True)
     assert folder.is_left_over()  # no checkpoint is in it
     tokenizer.save(folder.tokenizer_file)
+    (folder.path / "tokenizer_config.json").write_text("{}")  # beside an imported tokenizer
     (folder.path / ".lock").write_bytes(b"")
     assert folder.is_left_over()
 
@@ -288,8 +310,9 @@ def test_what_a_run_left_over_before_it_began_is_known_by_its_names(
     assert not folder.is_left_over()
 
 
-def test_an_empty_folder_is_left_over_from_nothing(tmp_path: Path) -> None:
-    assert RunFolder(tmp_path).is_left_over() is False
+def test_an_empty_folder_may_become_a_run(tmp_path: Path) -> None:
+    """A run that is killed before it locks its folder leaves such a one."""
+    assert RunFolder(tmp_path).is_left_over() is True
 
 
 @pytest.mark.parametrize("preset", ["quick", None])

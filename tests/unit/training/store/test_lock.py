@@ -277,3 +277,30 @@ def test_a_slow_one_does_not_take_a_number_that_is_behind(
             with pytest.raises(RunInUseError), one_writer(folder):
                 pass
             assert claims() == [f"{CLAIM}2"]
+
+
+def test_a_run_whose_folder_was_replaced_ends_and_frees_no_other_s(folder: Path) -> None:
+    """`mv runs/a runs/old; cp -r runs/old runs/a` while it trains; then another process goes on with the copy."""
+    with one_writer(folder) as hold:
+        hold.check()
+        folder.rename(folder.with_name("old"))
+        with pytest.raises(RunInUseError, match="was moved or replaced meanwhile"):
+            hold.check()
+        folder.mkdir()
+        (folder / "config.toml").touch()
+        other = module.Lock(folder)
+        with pytest.raises(RunInUseError, match="was moved or replaced meanwhile"):
+            hold.check()
+    other.check()
+    assert (folder / LOCK).exists()
+    refused(folder)
+    other.release()
+    assert not (folder / LOCK).exists()
+
+
+def test_a_claim_that_was_half_given_up_is_free(folder: Path, claims: Callable[[], list[str]]) -> None:
+    """Its holder was killed after writing that, and before cutting off what stood there."""
+    module.Claim(folder).release()
+    [name] = claims()
+    (folder / name).write_bytes(module.GIVEN_UP + b', "host": "x"}\n')
+    module.Claim(folder).release()

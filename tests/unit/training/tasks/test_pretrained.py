@@ -168,6 +168,32 @@ def test_a_killed_run_goes_on_whether_or_not_it_had_a_checkpoint(
         assert (ours / name).read_bytes() == (theirs / name).read_bytes()
 
 
+def test_a_run_resumed_before_its_first_checkpoint_begins_with_the_same_weights(
+    trained: Trained, resumed: Trained, run_folder: Folders, begin_with: Callable[[str], str]
+) -> None:
+    """The run that it began with has gone on meanwhile; or its weights of then are gone."""
+    trained("masked", "masked", "train.max_steps=5", "train.keep_last=3")
+    settings = ("classification", begin_with("masked"))
+    trained("whole", *settings)
+    for name in ("a", "b"):
+        with pytest.raises(CrashedError):
+            trained(name, *settings, reporter=Listener(2))
+        assert not list_checkpoints(run_folder(name).checkpoints)
+
+    resumed("masked", max_steps=9)
+    resumed("a")
+    ours, theirs = (list_checkpoints(run_folder(name).checkpoints)[0] for name in ("a", "whole"))
+    for name in (MODEL, OPTIMIZER):
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes()
+
+    [_, at_five] = list_checkpoints(run_folder("masked").checkpoints)
+    shutil.rmtree(at_five)
+    with pytest.raises(
+        RunError, match=r"masked no longer has the weights of step 5 that this run began with"
+    ):
+        resumed("b")
+
+
 # --- what does not fit ------------------------------------------------------------------------------------
 
 
