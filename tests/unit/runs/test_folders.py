@@ -1,6 +1,7 @@
 """Runs as folders: made of a model, found again by name, and read with the data they were trained on."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +12,13 @@ from torch import Tensor
 
 from clearformer.config import resolve
 from clearformer.data import LabelledData, PairsData, TextData, prepare_data
-from clearformer.errors import CheckpointError, DataError, RunError
+from clearformer.errors import CheckpointError, DataError, RunError, RunInUseError
+from clearformer.files import UNFINISHED
 from clearformer.model import ModelConfig, Transformer, build
 from clearformer.run import Run
+from clearformer.runs import folders
 from clearformer.runs.folders import (
+    check_empty_folder,
     find_run,
     folder_of,
     free_name,
@@ -34,6 +38,7 @@ from clearformer.training.config import RunConfig
 from clearformer.training.objectives import ClassificationObjective, MaskedObjective, TranslationObjective
 from clearformer.training.store.checkpoint import MODEL, Checkpoint, Progress, save_checkpoint, step_of
 from clearformer.training.store.folder import RunFolder
+from clearformer.training.store.lock import one_writer
 
 TEXT = "".join(f"line {number} of a text\n" for number in range(100))
 
@@ -265,3 +270,53 @@ def test_an_imported_run_has_no_own_data(written: Callable[..., RunFolder]) -> N
     with pytest.raises(RunError, match="its training data are unknown"):
         read_own_data(read_run("a", device="cpu"))
     assert json.loads(folder.env_file.read_text())["text_sha256"] == ""
+
+
+# --- what killed processes leave ------------------------------------------------------------------------------
+
+
+def test_an_import_takes_the_folder_of_a_training_that_never_began(
+    written: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    left = RunFolder(tmp_path / "runs" / "a")
+    left.checkpoints.mkdir(parents=True)
+    left.tokenizer_file.write_text("half")
+    assert written("a").config_file.exists()
+    assert find_run("a").read_tokenizer().vocab_size
+
+
+def test_an_import_leaves_a_training_alone_that_is_about_to_begin(
+    written: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    left = RunFolder(tmp_path / "runs" / "a")
+    left.checkpoints.mkdir(parents=True)
+    with one_writer(left.path), pytest.raises(RunInUseError):
+        written("a")
+    assert left.checkpoints.is_dir()
+
+
+def test_weights_that_are_deleted_while_they_are_read_are_looked_for_again(
+    written: Callable[..., RunFolder], model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training deletes its old checkpoints: between the check of one and its reading, too."""
+    folder = written("a", step=3)
+    save_checkpoint(folder.checkpoints, Checkpoint(Progress(step=5), model.state_dict(), {}))
+    read = folders.load_file
+
+    def after_it_is_gone(path: Path) -> dict[str, Tensor]:
+        if path.parent.name == "step-00000005":
+            shutil.rmtree(path.parent)
+        return read(path)
+
+    monkeypatch.setattr(folders, "load_file", after_it_is_gone)
+    place, weights = folders.find_weights(folder, "latest", 1)
+    assert (step_of(place), weights.keys()) == (3, model.state_dict().keys())
+
+
+def test_an_export_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / f"{UNFINISHED}killed").mkdir()
+    check_empty_folder(tmp_path / "hf")
+    (tmp_path / "hf" / "config.json").touch()
+    with pytest.raises(RunError, match="is not an empty folder"):
+        check_empty_folder(tmp_path / "hf")
