@@ -259,7 +259,7 @@ def _no_model(config: Any) -> str:
     if isinstance(config, RunConfig):
         return f"{wanted}; got a run's configuration: pass its .model"
     if isinstance(config, str) and config in PRESETS:
-        return f"{wanted}; got a preset name: pass cf.preset({config!r}).model"
+        return f"{wanted}; got a preset name: pass cf.preset({config!r}, model={{'vocab_size': N}}).model"
     return f"{wanted}; got {shown(config)}"
 
 

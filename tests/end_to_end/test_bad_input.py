@@ -524,4 +524,4 @@ def test_int8_of_a_run_whose_data_changed_advises_what_generate_can_do(
     assert main(["generate", "a", "--max-new-tokens", "3", "--int8"]) == 0
     told = capsys.readouterr().err
     assert "int8 weights: loss not measured: " in told
-    assert told.endswith(", so held-out text may be training text: restore the data to measure it\n")
+    assert told.endswith(", so held-out text may be training text: restore the data\n")

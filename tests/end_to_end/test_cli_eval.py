@@ -139,8 +139,9 @@ def test_other_data_are_blamed_in_words_of_the_command(refuses: Says, tmp_path: 
     assert "no field 'text'; it has 'body', 'pet' (name the fields as in the run's own data)" in line
     table = tmp_path / "other.tsv"
     table.write_text("body\tpet\n")
-    assert "(name the fields as in the run's own data; a first line text,label names" in refuses(
-        "eval", "pets", "--data", str(table)
+    assert (
+        "(name the fields as in the run's own data; a first line with the columns text,label names"
+        in refuses("eval", "pets", "--data", str(table))
     )
     for run, names in (("text", ["a.txt"]), ("pets", ["a.tsv"]), ("pairs", ["a.en", "a.fr"])):
         absent = [str(tmp_path / name) for name in names]

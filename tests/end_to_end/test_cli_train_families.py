@@ -239,7 +239,7 @@ def test_the_evaluation_that_is_proposed_works_without_held_out_data(
     capsys.readouterr()
     assert main(["eval", "a"]) == 2
     assert capsys.readouterr().err == (
-        "clearformer: nothing of the run's data is held out: choose --split (train), or other data with --data\n"
+        "clearformer: the run's data have no split 'val': choose --split (train), or other data with --data\n"
     )
 
 

@@ -325,7 +325,8 @@ def test_an_earlier_run_of_another_family_is_named(earlier: Callable[..., RunFol
     folder = earlier("t", "translate")
 
     with pytest.raises(
-        ConfigError, match=rf"this is encoder-decoder, as in {folder.path}; .*preset translate"
+        ConfigError,
+        match=rf"train\.pretrained={folder.path} is encoder-decoder; begin with the weights of another family",
     ):
         resolve_run(["classify", "train.pretrained=t"], None)
 

@@ -136,13 +136,13 @@ def own_data(run: RunLike, choice: DataChoice, spelled: Spelled = str) -> _Chose
         RunError: there is no such split.
         DataError: the data cannot be used, or have changed since training.
     """
-    own = read_own_data(run, allow_changed=choice.allow_changed)
+    own = read_own_data(run, allow_changed=choice.allow_changed, can_choose=True)
     if choice.own_split not in own.prepared.splits:
         there_are = ", ".join(own.prepared.splits)
         if choice.split is None:
             raise RunError(
-                f"nothing of the run's data is held out: choose {spelled('split')} ({there_are}), or other data with "
-                f"{spelled('data')}"
+                f"the run's data have no split {choice.own_split!r}: choose {spelled('split')} ({there_are}), or other "
+                f"data with {spelled('data')}"
             )
         raise RunError(
             f"{spelled('split')}: the run's data have no split {choice.own_split!r}; they have {there_are}"

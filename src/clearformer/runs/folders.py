@@ -3,7 +3,7 @@
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 from numbers import Integral
@@ -72,10 +72,8 @@ TASKS: dict[str, tuple[Data, Objective]] = {
 }
 UNKEPT = "model"
 """The name of a run that is kept in no folder."""
+OTHERS = "data=FILE, on the command line --data FILE"
 STEPS = 1000  # `train.max_steps` of a run that was not trained here
-OTHER_DATA = (
-    "the run was trained on these: restore them, or give others (data=FILE, on the command line --data FILE)"
-)
 TIMES_LISTED = 20  # attempts to read checkpoints that training may delete meanwhile
 STEPS_LISTED = 16  # in a message
 LONGEST_NAME = 100  # characters of a run's name
@@ -472,11 +470,17 @@ def find_checkpoint(folder: RunFolder, which: str) -> Path:
         if best not in steps:
             raise RunError(f"checkpoint: no checkpoint of {folder.path} was evaluated; use latest")
         return steps[best]
-    snapshots = f"; snapshots of steps {listed(kept.keys() - steps)}" if len(kept) > len(steps) else ""
+    snapshots = f"; snapshots of {steps_listed(kept.keys() - steps)}" if len(kept) > len(steps) else ""
+    replayed = which in map(str, range(max(steps)))
     raise RunError(
-        f"checkpoint: {folder.path} has no checkpoint {shown(which)}; there are latest, best and steps "
-        f"{listed(steps)}{snapshots}; cf.replay(run, STEP) in Python recreates any other"
+        f"checkpoint: {folder.path} has no checkpoint {shown(which)}; there are latest, best and "
+        f"{steps_listed(steps)}{snapshots}{'; cf.replay(run, STEP) in Python recreates any earlier step' * replayed}"
     )
+
+
+def steps_listed(steps: Collection[int]) -> str:
+    """Name steps for a message: `step 5`, `steps 5, 10`."""
+    return f"step{'s' * (len(steps) != 1)} {listed(steps)}"
 
 
 def listed(steps: Iterable[int]) -> str:
@@ -500,7 +504,7 @@ class OwnData:
     changed: bool
 
 
-def read_own_data(run: RunLike, *, allow_changed: bool = False) -> OwnData:
+def read_own_data(run: RunLike, *, allow_changed: bool = False, can_choose: bool = False) -> OwnData:
     """Read the data that a run was trained on, and compare them with the data of that time.
 
     All code that evaluates a run on its own data reads them here.
@@ -508,12 +512,14 @@ def read_own_data(run: RunLike, *, allow_changed: bool = False) -> OwnData:
     Args:
         run: Any run.
         allow_changed: Whether to accept data that have changed since training; otherwise they are refused.
+        can_choose: Whether the caller takes other data (`data=`) or changed ones, so that errors may advise it.
 
     Raises:
         DataError: they have changed since training, or cannot be read.
-        RunError: the run was imported and has none, or its env.json does not record them.
+        RunError: the run was imported or is kept in no folder and has none, or its env.json does not record them.
     """
-    run.folder.trained_on()  # raises for an imported run, before data are read that are not its own
+    check_has_own_data(run, can_choose)
+    others = f"or give others ({OTHERS})" if can_choose else ""
     try:
         prepared = prepare_data(
             run.config.data,
@@ -522,11 +528,28 @@ def read_own_data(run: RunLike, *, allow_changed: bool = False) -> OwnData:
             uses_labels=run.config.train.objective.predicts_classes,
         )
     except (DataError, TokenizerError) as error:
-        raise DataError(f"{error}; {OTHER_DATA}") from None
+        raise DataError(
+            f"{error}; the run was trained on these: restore them{others and ', ' + others}"
+        ) from None
     difference = run.folder.difference_of_text(prepared.manifest["source"]["sha256"])
     if difference and not allow_changed:
-        raise DataError(
-            f"{difference}, so held-out text may be training text: restore the data, evaluate on other data "
-            "(data=FILE, on the command line --data FILE), or accept the change (allow_changed=True, --changed-data)"
+        accept = (
+            f", {others}, or accept the change (allow_changed=True, --changed-data)" if can_choose else ""
         )
+        raise DataError(f"{difference}, so held-out text may be training text: restore the data{accept}")
     return OwnData(prepared, difference is not None)
+
+
+def check_has_own_data(run: RunLike, can_choose: bool) -> None:
+    """Raise RunError for a run whose training data are unknown, before data are read that are not its own."""
+    whose = "this run"
+    try:
+        whose = str(run.folder.path)
+        run.folder.trained_on()
+    except RunError:
+        way_on = (
+            f"evaluate it on your own ({OTHERS})" if can_choose else "this needs a run that was trained here"
+        )
+        raise RunError(
+            f"{whose}: its training data are unknown, as it was imported or made in Python; {way_on}"
+        ) from None

@@ -182,9 +182,13 @@ class RunConfig(Spec):
         objective, family = self.train.objective, self.model.family
         what = f"train.objective.kind: {objective.kind}"
         if family != objective.family:
-            whose = "" if self.train.pretrained is None else f", as in {self.train.pretrained}"
+            if self.train.pretrained is not None:
+                raise ConfigError(
+                    f"{what} needs model.family={objective.family}, and train.pretrained={self.train.pretrained} is "
+                    f"{family}; begin with the weights of another family, or remove train.pretrained"
+                )
             raise ConfigError(
-                f"{what} needs model.family={objective.family}, but this is {family}{whose}; "
+                f"{what} needs model.family={objective.family}, but this is {family}; "
                 f"{presets_for(objective.family, family)}"
             )
         if self.data.form not in objective.data_kinds:

@@ -260,7 +260,7 @@ def test_own_data_that_have_changed_are_refused_unless_they_are_taken_as_they_ar
     run = read_run("a", device="cpu")
 
     with pytest.raises(DataError, match=r"the data have changed since this run started.*--changed-data"):
-        read_own_data(run)
+        read_own_data(run, can_choose=True)
     assert read_own_data(run, allow_changed=True).changed is True
 
 
@@ -320,3 +320,41 @@ def test_an_export_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
     (tmp_path / "hf" / "config.json").touch()
     with pytest.raises(RunError, match="is not an empty folder"):
         check_empty_folder(tmp_path / "hf")
+
+
+# --- advice that can be followed ------------------------------------------------------------------------------
+
+
+def test_errors_about_own_data_advise_only_what_their_caller_takes(
+    written: Callable[..., RunFolder], text_file: Path
+) -> None:
+    """`lens` and `generate` have no `--data`; an evaluation has."""
+    written("a")
+    text_file.write_text(TEXT + "line of a text\n")
+    with pytest.raises(DataError, match=r"restore the data$"):
+        read_own_data(read_run("a", device="cpu"))
+    with pytest.raises(DataError, match=r"restore the data, or give others .*--changed-data\)$"):
+        read_own_data(read_run("a", device="cpu"), can_choose=True)
+    text_file.unlink()
+    with pytest.raises(DataError, match=r"the run was trained on these: restore them$"):
+        read_own_data(read_run("a", device="cpu"))
+
+
+def test_a_model_of_one_s_own_has_no_data_and_saving_it_would_not_help(
+    model: Transformer, tokenizer: Tokenizer
+) -> None:
+    run = Run(model, tokenizer)
+    with pytest.raises(RunError, match=r"training data are unknown.*evaluate it on your own \(data=FILE"):
+        run.evaluate()
+    with pytest.raises(RunError, match=r"training data are unknown.*this needs a run that was trained here"):
+        read_own_data(run)
+
+
+@pytest.mark.parametrize(("asked", "may_be_replayed"), [("2", True), ("7", False), ("never", False)])
+def test_a_step_is_said_to_be_replayed_only_if_it_was_taken(
+    written: Callable[..., RunFolder], asked: str, may_be_replayed: bool
+) -> None:
+    folder = written("a", step=5)
+    with pytest.raises(RunError, match="there are latest, best and step 5") as caught:
+        folders.find_checkpoint(folder, asked)
+    assert ("cf.replay(run, STEP)" in str(caught.value)) == may_be_replayed

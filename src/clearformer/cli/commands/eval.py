@@ -27,7 +27,7 @@ from clearformer.files import whole_path
 AS_IN_THE_RUN = {
     "choose the text field with data.field=NAME": "name the field as in the run's own data",
     "choose fields with data.text_field=NAME and data.label_field=NAME": "name the fields as in the run's own data",
-    "; data.columns=": "; a first line ",
+    "; data.columns=": "; a first line with the columns ",
 }
 """Words of errors about other data, and those to put in their place, because the run has decided these settings."""
 

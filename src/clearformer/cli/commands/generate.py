@@ -17,7 +17,6 @@ from clearformer.cli.options import (
     named_as_options,
     open_run,
     was_given,
-    worded_for,
 )
 from clearformer.cli.streams import TextInPieces, write_text
 from clearformer.errors import ClearformerError, TokenizerError, UserError, count, shortened
@@ -33,12 +32,6 @@ FOR_SAMPLES = (
     *("compiled", "lookup", "int8"),
 )
 FOR_CHANCE = ("top_k", "top_p", "min_p")
-
-WAYS_OUT_OF_EVAL = (
-    ", evaluate on other data (data=FILE, on the command line --data FILE), or accept the change "
-    "(allow_changed=True, --changed-data)"
-)
-"""The advice of an error about changed data that `generate` cannot follow."""
 
 
 @app.command("generate")
@@ -199,8 +192,7 @@ def check_known_characters(run: "Run", prompt: str) -> None:
 def tell_int8_losses(run: "Run") -> None:
     """Report on standard error the memory that int8 weights save and the loss they cost, or why that is unknown."""
     try:
-        with worded_for({WAYS_OUT_OF_EVAL: " to measure it"}):
-            typer.echo(f"int8 weights: {run.int8_losses().in_words()}", err=True)
+        typer.echo(f"int8 weights: {run.int8_losses().in_words()}", err=True)
     except ClearformerError as error:
         typer.echo(f"int8 weights: loss not measured: {error}", err=True)
 

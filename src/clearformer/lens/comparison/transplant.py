@@ -199,7 +199,9 @@ def measured(run: Run, model: Transformer, texts: Sequence[Text] | None) -> floa
         task = task_of(run)
         evaluation = task.evaluate(model, task.config.train.matrix_dtype)
         if evaluation is None:
-            raise UserError("texts: this run has no held-out split to measure the loss on; give texts")
+            raise UserError(
+                "texts: this run has no held-out split to measure the loss on; give texts (in Python)"
+            )
         return evaluation.loss
     total = n_targets = 0.0
     for text in texts:
