@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from clearformer.errors import UserError, count
+from clearformer.model.block import EncoderOutput
 from clearformer.model.shapes import SourcePadding
 
 
@@ -49,6 +50,25 @@ def check_padding(padding: Any, tokens: Tensor, name: str = "padding") -> None:
     if padding.shape != tokens.shape:
         raise UserError(
             f"{name}: must have one bool for each of the tokens {list(tokens.shape)}; got {list(padding.shape)}"
+        )
+
+
+def check_token_types(token_types: Any, tokens: Tensor) -> None:
+    """Raise UserError unless the token types are None or a tensor of ids, one for each token."""
+    if token_types is None:
+        return
+    check_tokens(token_types, "token_types")
+    if token_types.shape != tokens.shape:
+        raise UserError(
+            f"token_types: must have one id for each of the tokens {list(tokens.shape)}; got {list(token_types.shape)}"
+        )
+
+
+def check_same_rows(tokens: Tensor, source: EncoderOutput | None) -> None:
+    """Raise UserError unless there are as many rows of tokens as of the source that they may read."""
+    if source is not None and len(source.vectors) != len(tokens):
+        raise UserError(
+            f"tokens: must have one row for each of the source's {len(source.vectors)}; got {len(tokens)}"
         )
 
 

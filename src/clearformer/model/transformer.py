@@ -21,7 +21,14 @@ from torch import Tensor, nn
 from clearformer.errors import ConfigError, UserError
 from clearformer.hooks import HookedModule, HookPoint
 from clearformer.model import fast
-from clearformer.model.arguments import check_ids, check_length, check_padding, check_tokens
+from clearformer.model.arguments import (
+    check_ids,
+    check_length,
+    check_padding,
+    check_same_rows,
+    check_token_types,
+    check_tokens,
+)
 from clearformer.model.block import Block, EncoderOutput
 from clearformer.model.cache import Cache
 from clearformer.model.config import ModelConfig
@@ -78,7 +85,8 @@ class Transformer(HookedModule, ABC):
         last_only: Whether to return the vectors of the last position alone, [B 1 D].
 
     They raise UserError for sequences longer than `max_seq_len`, for anything but a tensor [B T] of token ids, for ids
-    outside the vocabulary (not on a GPU), and for a padding that is no such tensor of bools.
+    outside the vocabulary (not on a GPU), for a padding that is no such tensor of bools, and for a source or a cache of
+    another number of rows. A call that fails adds nothing to the cache.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -166,18 +174,23 @@ class Transformer(HookedModule, ABC):
     ) -> LastVectors:
         """Return the vectors of `tokens` after one of the stacks, which may also read an encoder's `memory`."""
         check_tokens(tokens)
-        x = self.token_vectors(tokens, token_types)  # before the mask, which extends the cache
+        check_token_types(token_types, tokens)
+        check_same_rows(tokens, memory)
+        x = self.token_vectors(tokens, token_types)
+        if cache:
+            cache.begin(len(tokens))
         mask = self.mask(tokens, padding, causal, cache)
-        return self.stack(prefix).run(x, mask, self.p_dropout, cache, memory, last_only)
+        x = self.stack(prefix).run(x, mask, self.p_dropout, cache, memory, last_only)
+        if cache:  # last: a call that fails adds nothing
+            cache.extend(tokens.shape[1], mask.padding)
+        return x
 
     def mask(self, tokens: Tokens, padding: Padding, causal: bool, cache: Cache | None = None) -> Mask:
-        """Return the mask, and extend the cache by `tokens`; raises UserError where they are too many."""
+        """Return the mask of `tokens` after those in the cache; raises UserError where they are too many."""
         check_padding(padding, tokens)
         n_new, n_before = tokens.shape[1], cache.length if cache else 0
         whole = cache.joined_padding(n_new, padding) if cache else padding
         check_length(n_before + n_new, whole, self.config.max_seq_len)
-        if cache:
-            cache.extend(n_new, whole)
         return Mask.of(tokens, causal, whole, n_before)
 
     def token_vectors(self, tokens: Tokens, token_types: Tokens | None = None) -> Vectors:

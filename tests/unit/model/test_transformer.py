@@ -8,7 +8,7 @@ import torch
 
 from clearformer.errors import ConfigError, UserError
 from clearformer.model import Decoder, Encoder, EncoderDecoder, ModelConfig, build, build_undrawn
-from clearformer.model.arguments import check_padding, check_tokens
+from clearformer.model.arguments import check_padding, check_token_types, check_tokens
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import ReLU
 from clearformer.model.init import Gaussian
@@ -391,13 +391,41 @@ def test_ids_that_a_model_does_not_know_are_named(outside: int) -> None:
     for refused in (
         lambda: small()(bad),
         lambda: encoder(bad),
-        lambda: pairs(bad, tokens()),
-        lambda: pairs(tokens(), bad),
+        lambda: pairs(bad, tokens()[:1]),
+        lambda: pairs(tokens()[:1], bad),
     ):
         with pytest.raises(UserError, match=line):
             refused()
     with pytest.raises(UserError, match=r"^token type 2 is out of range: the model knows 0 to 1$"):
-        encoder(tokens(2), token_types=torch.tensor([[0, 2]]))
+        encoder(tokens(2), token_types=torch.tensor([[0, 2]] * B))
+
+
+@pytest.mark.parametrize(
+    ("token_types", "line"),
+    [
+        (torch.zeros(T, dtype=torch.long), r"^token_types: must be a tensor \[B T\] .* got 1 dimension"),
+        ([[0, 1]], r"^token_types: must be a tensor \[B T\] of ids; got list"),
+        (torch.zeros(B, T), r"^token_types: ids must be int64 or int32; got torch\.float32"),
+        (torch.zeros(1, T).long(), rf"^token_types: .* each of the tokens \[{B}, {T}\]; got \[1, {T}\]$"),
+    ],
+)
+def test_what_are_no_token_types_is_refused(token_types: object, line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        check_token_types(token_types, tokens())
+    check_token_types(None, tokens())
+    check_token_types(torch.zeros_like(tokens()), tokens())
+
+
+def test_a_model_checks_its_token_types() -> None:
+    model = encoder(n_token_types=2)
+    with pytest.raises(UserError, match=r"^token_types: "):
+        model(tokens(), token_types=torch.zeros(1, T).long())
+
+
+def test_a_source_and_a_text_of_other_rows_are_refused() -> None:
+    source, text = torch.ones(2, 3).long(), torch.ones(3, 2).long()
+    with pytest.raises(UserError, match=r"^tokens: must have one row for each of the source's 2; got 3$"):
+        pair_model()(source, text)
 
 
 @torch.no_grad()
