@@ -8,15 +8,27 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import Any
 
 NEAR = 0.65
 """The least similarity, from 0 to 1 (difflib's ratio), at which one name is taken for another."""
 
 
 class ClearformerError(Exception):
-    """An error that the user should see as one line, without a traceback."""
+    """An error that the user should see as one line, without a traceback.
+
+    All of them can be pickled, as another process's errors are, and copied, whatever their constructors take.
+    """
 
     exit_status = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_again, (type(self), self.args), self.__dict__
+
+
+def _made_again(kind: type[ClearformerError], args: tuple[Any, ...]) -> ClearformerError:
+    """Return an error without calling its constructor, whose arguments are not kept; its attributes follow."""
+    return kind.__new__(kind, *args)
 
 
 class UserError(ClearformerError):

@@ -1,6 +1,8 @@
 """Dataclasses are values: nobody changes one that another may hold, and results show and compare themselves."""
 
+import copy
 import importlib
+import pickle
 import pkgutil
 from collections.abc import Iterator
 from dataclasses import is_dataclass
@@ -8,7 +10,9 @@ from types import ModuleType
 from typing import Any
 
 import clearformer
+from clearformer.errors import ClearformerError, Interrupted, NonFiniteError
 from clearformer.results import Result
+from clearformer.text.tokenizer import UnknownCharacterError
 
 CHANGED = {
     "clearformer.runs.training.RunStart"
@@ -41,6 +45,31 @@ def test_dataclasses_are_frozen() -> None:
     found = dataclasses()
     assert len(found) > 50
     assert {name for name, each in found.items() if not settings_of(each).frozen} == CHANGED
+
+
+def errors() -> list[type[ClearformerError]]:
+    """The exceptions that the package defines."""
+    found = {
+        value for module in modules(clearformer) for value in vars(module).values() if isinstance(value, type)
+    }
+    return sorted(
+        (each for each in found if issubclass(each, ClearformerError)), key=lambda each: each.__name__
+    )
+
+
+def test_errors_can_be_copied_and_given_to_another_process() -> None:
+    arguments: dict[type, tuple[Any, ...]] = {
+        UnknownCharacterError: ("a text", 2, "is not in the vocabulary"),
+        Interrupted: ("stopped", 15),
+        NonFiniteError: ("the loss is not finite", 7),
+    }
+    assert len(errors()) > 20
+    for kind in errors():
+        error = kind(*arguments.get(kind, ("one line",)))
+        received = pickle.loads(pickle.dumps(error))  # noqa: S301  (our own)
+        for other in (received, copy.copy(error), copy.deepcopy(error)):
+            assert type(other) is kind
+            assert (str(other), other.args, vars(other)) == (str(error), error.args, vars(error))
 
 
 def test_results_show_and_compare_themselves() -> None:
