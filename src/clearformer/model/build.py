@@ -52,8 +52,12 @@ def build_on_meta(config: ModelConfig) -> Any:
         return build_undrawn(config)
 
 
+@torch.inference_mode(False)
 def build_undrawn(config: ModelConfig) -> Any:
-    """Return a model whose matrices are uninitialised, for weights that are loaded or set later."""
+    """Return a model whose matrices are uninitialised, for weights that are loaded or set later.
+
+    A caller's `torch.inference_mode()` does not reach them: they could never have a gradient.
+    """
     with _NothingIsDrawn():
         return FAMILIES[config.family](config)
 

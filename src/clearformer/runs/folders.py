@@ -264,6 +264,7 @@ def checked_step(step: Any) -> int:
     return int(step)
 
 
+@torch.inference_mode(False)  # else weights that move to a device could never have a gradient
 def read_run(
     name_or_path: str | Path,
     checkpoint: str | int = "latest",

@@ -56,6 +56,16 @@ def test_the_other_methods_are_those_functions_and_promise_no_sum(method: str, m
     assert [row[0] for row in found.table().rows] == ["class"] * 3 + ["token"] * len(IDS)
 
 
+@pytest.mark.parametrize("method", ["integrated gradients", "gradient x input", "occlusion"])
+def test_classes_are_told_in_inference_mode_too(method: str, model: Any) -> None:
+    with torch.inference_mode():
+        found = lens.classes(model, IDS, method=method)
+        torch.manual_seed(1)
+        made_there = build(model.config)
+    assert found == lens.classes(model, IDS, method=method)
+    assert not any(weight.is_inference() for weight in made_there.state_dict().values())
+
+
 def test_a_text_that_another_model_read_is_classified_by_this_one(model: Any) -> None:
     torch.manual_seed(1)
     other = build(model.config).double()

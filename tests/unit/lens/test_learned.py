@@ -307,7 +307,8 @@ def test_other_optimizers_an_average_and_bfloat16_are_reopened(optimizer: str, h
 
 def test_leaving_out_nothing_gives_the_run_to_the_bit_and_leaves_it_alone(run: Any) -> None:
     before, drawn = fingerprint(run.folder.path), torch.get_rng_state()
-    again = lens.counterfactual(run, PROMPT, target=TARGET, without=[])
+    with torch.inference_mode():
+        again = lens.counterfactual(run, PROMPT, target=TARGET, without=[])
     assert (again.start, again.step, again.change, again.estimate) == (0, STEPS, 0.0, 0.0)
     assert again.same_weights
     manifest = json.loads((run.folder.checkpoints / "step-00000012" / "manifest.json").read_text())

@@ -104,6 +104,9 @@ def test_a_run_made_of_a_model_is_that_model(
     for name, weight in model.state_dict().items():
         assert torch.equal(loaded.model.state_dict()[name], weight)
     assert (folder.checkpoints / "latest").readlink() == Path("step-00000003")
+    with torch.inference_mode():
+        loaded = read_run("a", device="cpu")
+    assert not any(weight.is_inference() for weight in loaded.model.state_dict().values())
 
 
 def test_a_run_of_weights_that_do_not_fit_is_not_there(

@@ -13,6 +13,7 @@ from math import nan
 from typing import Any
 
 import numpy as np
+import torch
 
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
@@ -91,6 +92,7 @@ class Agreement(Shown):
         axes.spines[["top", "right"]].set_visible(False)
 
 
+@torch.inference_mode(False)
 def check_tracin(
     run: Run,
     text: Text | Inputs,

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
+import torch
 from safetensors.torch import save
 
 from clearformer.decoding import Text
@@ -102,6 +103,7 @@ class Counterfactual(Shown):
         axes.set_xlabel("change of the loss, nats")
 
 
+@torch.inference_mode(False)
 def counterfactual(
     run: Run,
     text: Text | Inputs | None = None,

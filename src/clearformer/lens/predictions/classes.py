@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from clearformer.decoding import Text
 from clearformer.errors import UserError, did_you_mean, shown
 from clearformer.lens.activations import outputs_at
@@ -101,6 +103,7 @@ class Classes(Shown):
         right.set_xlabel(f"contribution to {letters(logit_name(self.target, self.foil))}")
 
 
+@torch.inference_mode(False)
 def classes(
     subject: Subject,
     text: Text | Inputs,
