@@ -39,6 +39,13 @@ def test_a_run_s_scores_are_those_of_eval(name: str, capsys: pytest.CaptureFixtu
     assert len(repr(scores)) < 300
 
 
+def test_an_empty_text_has_a_prediction_of_its_own() -> None:
+    run = cf.load("pets", device="cpu")
+    one, other = run.classify(["", ""])
+    one.probabilities["cat"] = 1.0
+    assert other.probabilities == run.classify("")[0].probabilities == {}
+
+
 def test_another_file_is_read_whole(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = cf.load("text", device="cpu")
     other = home / "text.txt"

@@ -1,6 +1,6 @@
 """A run's recorded training: loss, held-out loss, learning rate and gradient norm by step."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ class Metrics(Shown):
         columns: The columns by name, `step` first; NaN where a line lacks the value.
     """
 
-    columns: dict[str, Float[np.ndarray, " N"]] = field(repr=False)
+    columns: dict[str, Float[np.ndarray, " N"]]
 
     def caption(self) -> str:
         steps = self.columns["step"]

@@ -111,7 +111,8 @@ class Pieces(Shown):
         heads, rows, _ = self.table()
         axes.set_title(letters(self.caption()), fontsize=10)
         cells = [[letters(cell) for cell in row] for row in rows]
-        axes.table(cells, colLabels=heads, loc="upper center", cellLoc="left", edges="horizontal")
+        if cells:  # none of a special token
+            axes.table(cells, colLabels=heads, loc="upper center", cellLoc="left", edges="horizontal")
 
 
 def pieces(

@@ -189,6 +189,13 @@ def with_weights(pattern: Any) -> Any:
     return replace(pattern, weights=weights)
 
 
+def test_metrics_are_known_by_their_columns() -> None:
+    one, other = (Metrics({"step": np.array([1.0, 2]), "loss": np.array([3.0, last])}) for last in (2.0, 1.0))
+    assert one.to_dict() == {"columns": {"step": [1.0, 2.0], "loss": [3.0, 2.0]}}
+    assert one == Metrics(dict(one.columns)) != other
+    assert repr(one) == "Metrics(columns={'step': <array [2]>, 'loss': <array [2]>})"
+
+
 def test_metrics_are_subtracted_at_the_steps_of_both() -> None:
     one = Metrics({"step": np.array([1.0, 2, 4]), "loss": np.array([3.0, 2, 1]), "lr": np.ones(3)})
     other = Metrics({"step": np.array([2.0, 3, 4]), "loss": np.array([2.5, 2, 0.25])})

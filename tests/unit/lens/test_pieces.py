@@ -1,5 +1,6 @@
 """How a token came to be: its bytes, its merges, the pieces of its word."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,13 @@ def test_bytes_are_told_of_parts_of_characters_and_none_of_special_tokens() -> N
     special = lens.pieces(run_of("encoder", "wordpiece"), "the", position=0)
     assert (special.hex, special.steps, special.neighbours) == ("", [], [])
     assert "bytes none" in special.caption()
+
+
+def test_a_special_token_is_drawn_without_a_table(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = lens.pieces(run_of("encoder", "wordpiece"), "the")
+    assert not found.table().rows
+    assert found.figure(tmp_path / "pieces.png").stat().st_size > 0
 
 
 def test_a_token_that_only_the_model_has_is_part_of_no_word() -> None:

@@ -1,7 +1,7 @@
 """Translating sentences, in batches of similar length."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -92,7 +92,7 @@ def translate(
     check_whole("batch_tokens", batch_tokens, least=1)
     limit = model.config.max_seq_len
     sources = encode_sources(tokenizer, texts_of(sentences), eos, limit, place)
-    translations = [[EMPTY]] * len(sources)
+    translations = [[replace(EMPTY, tokens=[])] for _ in sources]
     with autocast(model.embed.weight.device, None if dtype is None else matrix_dtype(dtype)):
         for batch in batches([len(source) for source in sources], batch_tokens):
             hypotheses = beam_search(

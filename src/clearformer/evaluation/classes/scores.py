@@ -1,7 +1,7 @@
 """Classifying texts: evaluation on a whole split, and `classify` for any texts."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, get_args
 
 import numpy as np
@@ -180,7 +180,8 @@ def classify(
     if not np.isfinite(logprobs).all():
         raise NonFiniteError(NOT_FINITE)
     return [
-        prediction(labels, row) if len(tokens) else EMPTY for tokens, row in zip(rows, logprobs, strict=True)
+        prediction(labels, row) if len(tokens) else replace(EMPTY, probabilities={})
+        for tokens, row in zip(rows, logprobs, strict=True)
     ]
 
 

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from clearformer.data.text.batches import IGNORED
 from clearformer.decoding import Text
+from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, shown
 from clearformer.lens.activations import outputs_at
 from clearformer.lens.inputs import Inputs, Subject, model_of, quiet, read
 from clearformer.lens.showing import logit_name
-from clearformer.model.arguments import check_tokens
+from clearformer.model.arguments import check_ids, check_tokens
 from clearformer.model.norms import at_least_float32
 
 Metric = Callable[[Tensor], Tensor]
@@ -44,7 +45,14 @@ class LogitDifference:
     position: int = -1
 
     def __call__(self, output: Float[Tensor, "B *T V"]) -> Float[Tensor, " B"]:
-        logits = output if output.dim() == 2 else output[:, self.position]
+        *of_positions, n = output.shape[1:]
+        for name, index, size in (
+            ("target", self.target, n),
+            ("foil", 0 if self.foil is None else self.foil, n),
+            *(("position", self.position, n_positions) for n_positions in of_positions),
+        ):
+            check_index(name, index, size)
+        logits = output[:, self.position] if of_positions else output
         return logits[:, self.target] - (0.0 if self.foil is None else logits[:, self.foil])
 
 
@@ -59,16 +67,37 @@ class MeanLoss:
     targets: Int[Tensor, "B T"]
 
     def __call__(self, output: Float[Tensor, "B T V"]) -> Float[Tensor, " B"]:
+        if output.shape[1:-1] != self.targets.shape[1:] or len(self.targets) not in (1, len(output)):
+            raise UserError(
+                f"targets: one for each position of the output {list(output.shape)}; got {list(self.targets.shape)}"
+            )
         logits, targets = at_least_float32(output), self.targets.expand(len(output), -1)
-        losses = F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
+        try:
+            losses = F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
+        except IndexError:
+            check_ids(targets[targets != IGNORED], output.shape[-1], "target")
+            raise
         return losses.sum(1) / (targets != IGNORED).sum(1)
 
 
 def next_token_loss(tokens: Int[Tensor, "B T"]) -> MeanLoss:
-    """Return the mean loss of every token after the first, each predicted from those before it."""
+    """Return the mean loss of every token after the first, each predicted from those before it.
+
+    Raises:
+        UserError: there is only one token, or `tokens` are no tensor of ids.
+    """
     check_tokens(tokens)
+    if tokens.shape[1] < 2:
+        raise UserError("the text has no token to predict, so it has no loss; give a longer text")
     last = torch.full_like(tokens[:, :1], IGNORED)
     return MeanLoss(torch.cat([tokens[:, 1:], last], dim=1).long())
+
+
+def check_index(name: str, index: Any, n: int) -> None:
+    """Raise UserError unless an index is one of the `n` that an output has; negative ones count from the end."""
+    check_whole(name, index)
+    if not -n <= index < n:
+        raise UserError(f"{name}: {index} is out of range: the output has 0 to {n - 1}")
 
 
 def loss_of(inputs: Inputs) -> MeanLoss:

@@ -31,6 +31,7 @@ from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, los
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import EncoderDecoder, Transformer
+from clearformer.model.norms import at_least_float32
 
 OF_ANOTHER_TEXT = ("cross_attn.W_K.weight", "cross_attn.W_V.weight")  # in a decoder, these read the source
 
@@ -96,7 +97,7 @@ class MatrixGradient(Shown):
 
     Attributes:
         name: The matrix's name in `model.state_dict()`.
-        matrix: [O I] the gradient, the sum of the terms.
+        matrix: [O I] the gradient, the sum of the terms, in float32 or float64.
         terms: One for each use and position, in order.
         uses: The uses of the matrix, which the terms are made from.
     """
@@ -282,9 +283,9 @@ def uses_of(
     )
     uses: dict[str, list[Use]] = {name: [] for name in matrices}
     for (name, kind, given, _), delta in zip(seen.uses, deltas, strict=True):
-        rows = given.flatten() if kind == "lookup" else given.flatten(0, -2)
+        rows = given.flatten() if kind == "lookup" else at_least_float32(given.flatten(0, -2))
         of_source = _of_source(model, name, is_first=not uses[name])
-        uses[name].append(Use(kind, rows, delta.flatten(0, -2), of_source))
+        uses[name].append(Use(kind, rows, at_least_float32(delta.flatten(0, -2)), of_source))
     return uses
 
 
@@ -320,7 +321,7 @@ def _of_source(model: Transformer, name: str, is_first: bool) -> bool:
 
 def _result(inputs: Inputs, name: str, uses: list[Use]) -> MatrixGradient:
     weight = dict(inputs.model.named_parameters())[name]
-    matrix = torch.zeros_like(weight)
+    matrix = torch.zeros_like(at_least_float32(weight))  # in float16, squares of gradients vanish
     for use in uses:
         use.add_to(matrix)
     whole = matrix.square().sum().clamp_min(torch.finfo(matrix.dtype).tiny)

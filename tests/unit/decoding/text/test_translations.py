@@ -110,6 +110,12 @@ def test_the_empty_line_is_the_empty_line(run: Run) -> None:
     assert translate(run, []) == []
 
 
+def test_an_empty_translation_is_nobody_elses(run: Run) -> None:
+    [[one], [other]] = translate(run, ["", ""])
+    one.tokens.append(3)
+    assert other.tokens == EMPTY.tokens == translate(run, [""])[0][0].tokens == []
+
+
 def test_a_translation_is_one_line(run: Run) -> None:
     newline = run.tokenizer.id_of("\n")
     assert newline is not None

@@ -287,6 +287,35 @@ def test_the_loss_is_of_the_targets_that_count(model: Any, text: lens.Inputs) ->
         loss_of(replaced(text, predicted=[None] * T))
 
 
+def test_one_token_alone_has_no_loss() -> None:
+    with pytest.raises(
+        UserError, match=r"^the text has no token to predict, so it has no loss; give a longer"
+    ):
+        lens.next_token_loss(torch.tensor([[1], [2]]))
+
+
+@pytest.mark.parametrize(
+    ("metric", "line"),
+    [
+        (LogitDifference(V), r"^target: 13 is out of range: the output has 0 to 12$"),
+        (LogitDifference(1, foil=-V - 1), r"^foil: -14 is out of range"),
+        (LogitDifference(1, position=T), r"^position: 7 is out of range: the output has 0 to 6$"),
+        (
+            lens.next_token_loss(torch.ones(1, T - 1).long()),
+            r"^targets: .* output \[1, 7, 13\]; got \[1, 6\]$",
+        ),
+        (lens.next_token_loss(torch.ones(2, T).long()), r"^targets: .* got \[2, 7\]$"),
+        (
+            lens.next_token_loss(torch.full((1, T), V)),
+            r"^target 13 is out of range: the model knows 0 to 12$",
+        ),
+    ],
+)
+def test_what_an_output_does_not_have_is_named(metric: Any, line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        metric(torch.zeros(1, T, V))
+
+
 READERS = {
     "intervene": lambda model, **given: lens.intervene(model, TEXT, [], **given),
     "patch_every": lambda model, **given: lens.patch_every(model, TEXT, OTHER, "layers", **given),

@@ -143,6 +143,15 @@ def test_a_matrix_gradient_is_outer_products_by_hand(model: Any) -> None:
     assert abs(found.largest(1)[0].share) == max(abs(term.share) for term in found.terms)
 
 
+def test_shares_of_a_model_of_16_bits_sum_to_one() -> None:
+    """Squares of gradients of 1e-4 are 0 in float16."""
+    model = made().half()
+    found = lens.weight_gradients(model, TEXT, ["embed.weight", "*.mlp.*"], metric=lambda x: x[:, -1, 3] / 64)
+    for each in found.matrices:
+        assert each.matrix.dtype == torch.float32
+        assert sum(term.share for term in each.terms) == pytest.approx(1, abs=1e-4)
+
+
 def test_tied_embeddings_are_looked_up_and_multiplied(model: Any, translator: Any) -> None:
     found = lens.weight_gradients(model, TEXT, "embed.weight")["embed.weight"]
     assert [term.use for term in found.terms] == ["lookup"] * 7 + ["product"] * 7
