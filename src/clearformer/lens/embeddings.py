@@ -25,7 +25,7 @@ from clearformer.decoding.text.inputs import Text, Texts, ids_of, is_one, texts_
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
 from clearformer.hooks import Hook
-from clearformer.lens.showing import Shown, Table, heat_map, quoted, visible
+from clearformer.lens.showing import FIRST, Shown, Table, heat_map, quoted, visible
 from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
 from clearformer.text import Tokenizer
 
@@ -50,7 +50,7 @@ class Embedded(Shown):
     tokens: list[int]
     vectors: Float[Tensor, "L T D"]
     final: Float[Tensor, "T D"]
-    tokenizer: Tokenizer = field(repr=False)
+    tokenizer: Tokenizer = field(repr=False, metadata={FIRST: True})
 
     @property
     def labels(self) -> list[str]:

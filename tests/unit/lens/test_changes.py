@@ -189,6 +189,25 @@ def with_weights(pattern: Any) -> Any:
     return replace(pattern, weights=weights)
 
 
+def test_edits_of_two_runs_are_subtracted(pair: tuple[Run, Run]) -> None:
+    layer = "decoder_blocks.0" if pair[0].model.config.family == "encoder-decoder" else "blocks.0"
+    found = lens.beside(lens.with_edits, *pair, TEXT, [f"zero {layer}.attn.hook_z:0"], max_new_tokens=2)
+    assert found.changes.kl == found.second.kl - found.first.kl
+    firsts = {each.id: each.before for each in found.first.predicted}
+    for each in found.second.predicted:
+        change = next(change for change in found.changes.predicted if change.id == each.id)
+        np.testing.assert_equal(change.before, each.before - firsts.get(each.id, np.nan))
+    assert found.changes.continued_after == found.first.continued_after
+    assert found.table().rows
+
+
+def test_vectors_of_two_loads_are_subtracted() -> None:
+    run, other = run_of("decoder"), run_of("decoder")
+    assert run.tokenizer is not other.tokenizer
+    changes = lens.beside(lens.embed, run, other, TEXT).changes
+    assert changes.vectors.equal(lens.embed(other, TEXT).vectors - lens.embed(run, TEXT).vectors)
+
+
 def test_metrics_are_known_by_their_columns() -> None:
     one, other = (Metrics({"step": np.array([1.0, 2]), "loss": np.array([3.0, last])}) for last in (2.0, 1.0))
     assert one.to_dict() == {"columns": {"step": [1.0, 2.0], "loss": [3.0, 2.0]}}

@@ -12,7 +12,7 @@ Shapes: T positions of the text, V vocabulary.
 import json
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ from clearformer.lens.causal.sites import heads_of, networks_of, residuals_of
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.sampling.beginnings import Beginning, nothing_written
 from clearformer.lens.sampling.continuations import Continued, continued
-from clearformer.lens.showing import Shown, Table, letters, number, quoted, visible
+from clearformer.lens.showing import EITHER, FIRST, Shown, Table, letters, number, quoted, visible
 from clearformer.lens.tokens import losses_of, losses_of_logits
 from clearformer.model import Decoder, EncoderDecoder, Transformer
 from clearformer.runs.evaluation import CHANGED
@@ -102,6 +102,7 @@ class WithEdits(Shown):
         held_out_after: The same with the edits.
         held_out_note: Why there is no held-out loss, or that the run's data changed after training.
         continued_before: The continuation of the text up to the position, by the seed; None for an encoder or 0 tokens.
+            In a difference of two runs both continuations are the first's.
         continued_after: The same by the edited model.
         heads: Every head that can be edited, as sites.
         networks: Every feed-forward network.
@@ -114,7 +115,7 @@ class WithEdits(Shown):
     after: float
     token: str
     position: int
-    predicted: list[Predicted]
+    predicted: list[Predicted] = field(metadata={EITHER: True})
     kl: float
     tokens: list[str]
     targets: list[str]
@@ -126,8 +127,8 @@ class WithEdits(Shown):
     held_out_before: float | None
     held_out_after: float | None
     held_out_note: str
-    continued_before: Continued | None
-    continued_after: Continued | None
+    continued_before: Continued | None = field(metadata={FIRST: True})
+    continued_after: Continued | None = field(metadata={FIRST: True})
     heads: list[str]
     networks: list[str]
     residuals: list[str]

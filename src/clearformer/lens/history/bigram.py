@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from clearformer.data import Dataset, PairDataset, Prepared
 from clearformer.decoding.arguments import check_run
 from clearformer.errors import UserError
-from clearformer.lens.showing import Shown, Table, bars
+from clearformer.lens.showing import AMOUNT, FIRST, Shown, Table, bars
 from clearformer.model import Encoder
 from clearformer.runs.evaluation import HELD_OUT, WHOLE
 from clearformer.runs.folders import RunLike, read_own_data
@@ -43,17 +43,17 @@ class Bigram(Shown):
         n_pairs: The number of different pairs in the training split.
         n_counted: The number of all its pairs.
         n_predicted: The number of predicted tokens in the held-out split.
-        counts: The counts of the training split.
+        counts: The counts of the training split; in a difference, the first's.
     """
 
     loss: float
     unigram_loss: float
     weight: float
     left_out_loss: float
-    n_pairs: int
-    n_counted: int
-    n_predicted: int
-    counts: "Counts" = field(repr=False)
+    n_pairs: int = field(metadata={AMOUNT: True})
+    n_counted: int = field(metadata={AMOUNT: True})
+    n_predicted: int = field(metadata={AMOUNT: True})
+    counts: "Counts" = field(repr=False, metadata={FIRST: True})
 
     def probabilities(
         self, before: Int[np.ndarray, " N"], tokens: Int[np.ndarray, " N"]

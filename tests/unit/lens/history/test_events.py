@@ -64,6 +64,7 @@ def test_a_bigram_models_loss_is_that_of_plain_counting(runs: dict[str, Any], ki
 
 
 def test_the_weight_is_the_one_under_which_left_out_pairs_are_likeliest(runs: dict[str, Any]) -> None:
+    assert lens.beside(lens.bigram, runs["decoder"], runs["decoder"]).changes.loss == 0
     found = lens.bigram(runs["decoder"])
     losses = {2.0**power: found.counts.left_out_loss(2.0**power) for power in range(15)}
     assert min(losses, key=lambda weight: losses[weight]) == found.weight
