@@ -25,18 +25,32 @@ class ActivationCache(dict[str, Tensor]):
         cache["cross_attn.pattern", 0]
         cache["embed"]                       hook_embed
 
-    A wrong name raises a `KeyError` that suggests the nearest.
+    A wrong name raises a `KeyError` that suggests the nearest; `get` and `in` take short names too.
     """
 
     def __getitem__(self, key: Any) -> Tensor:
         return super().__getitem__(key)
+
+    def __contains__(self, key: Any) -> bool:
+        return self.get(key) is not None
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the activation of a name, long or short, or `default` where `cache[key]` would raise an error."""
+        try:
+            return self[key]
+        except UnknownActivationError:
+            return default
+
+    def copy(self) -> "ActivationCache":
+        """Return another cache of the same activations."""
+        return ActivationCache(self)
 
     def __missing__(self, key: Any) -> Tensor:
         name = f"hook_{key}"
         if isinstance(key, tuple):
             is_of_a_layer = 2 <= len(key) <= 3 and isinstance(key[0], str)
             return self[self._name_in_layer(*key)] if is_of_a_layer else self._unknown(key)
-        return dict.__getitem__(self, name) if name in self else self._unknown(key)
+        return dict.__getitem__(self, name) if dict.__contains__(self, name) else self._unknown(key)
 
     def _name_in_layer(self, short: str, layer: int, stack: str | None = None) -> str:
         """Return the full name of a point from its short name and layer; negative layers count from the last."""

@@ -142,7 +142,9 @@ class HookedModule(nn.Module):
         `ActivationCache` for how to look activations up.
 
         Shapes follow TransformerLens: q, k, v and z are [B T H Dh], scores and patterns [B H T S], the scale of a norm
-        [B T 1], the rest [B T D] (or F in the feed-forward network).
+        [B T 1], the rest [B T D] (or F in the feed-forward network). With `n_kv_heads`, k and v have only these K
+        heads: [B T K Dh]. Attention of kind `mean` has one head and no queries or keys: its q and k are zeros
+        [B T 1 1].
         """
         points = hook_points(self)
         if names is None or callable(names):

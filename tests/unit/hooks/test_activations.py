@@ -86,6 +86,15 @@ def test_a_wrong_name_is_one_line_and_a_key_error(key: Any) -> None:
     assert cache.get(key) is None
 
 
+def test_short_names_are_found_by_get_and_in_and_in_a_copy() -> None:
+    cache = looked_at()
+    for key in (("pattern", 0), "embed", "blocks.0.attn.hook_pattern"):
+        assert key in cache
+        assert cache.get(key) is cache.copy()[key] is cache[key]
+    assert cache.get(("pattern", 99), 7) == 7
+    assert repr(cache.copy()) == repr(cache)
+
+
 def test_of_what_was_kept_alone() -> None:
     cache = looked_at(names="blocks.1.attn.hook_*")
     assert cache["pattern", -1] is cache["pattern", np.int64(-1)] is cache["blocks.1.attn.hook_pattern"]
