@@ -17,6 +17,7 @@ from jaxtyping import Int
 
 from clearformer.config import Spec, nested, read_toml, resolve, sections_of, slot_variants, whole
 from clearformer.decoding import Text, generate, search, stream, translate
+from clearformer.decoding.arguments import check_kind
 from clearformer.decoding.text.inputs import ids_of, text_of, words_of
 from clearformer.device import kept_random_state
 from clearformer.errors import ConfigError, Interrupted, RunError, UserError, shown
@@ -286,7 +287,9 @@ def plan(
 
     Raises:
         ConfigError: a setting is unknown, ill-typed or does not fit, or there is no such device.
+        UserError: the device is not given by its name.
     """
+    check_kind("device", device, str)
     settings = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
     return run_plan.plan_run(resolved(config, settings)[1], device)
 

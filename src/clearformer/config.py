@@ -270,11 +270,22 @@ def _merge_slot(field: FieldInfo, variants: dict[str, type[Spec]], old: Any, new
     if isinstance(kind, str) and kind not in variants and load_installed_parts():
         variants = slot_variants(field)
     if not isinstance(kind, str) or kind not in variants:
-        hint = (did_you_mean(kind, variants) or OWN_KIND) if isinstance(kind, str) else ""
+        hint = (
+            (_as_path(path, kind) or did_you_mean(kind, variants) or OWN_KIND)
+            if isinstance(kind, str)
+            else ""
+        )
         raise ConfigError(f"{path}.kind is one of {', '.join(variants)}; got {shown(kind)}{hint}")
     shared = {k: v for k, v in old.items() if k in variants[kind].model_fields}
     others = {k: v for k, v in new.items() if k != "kind"}
     return merge(variants[kind], shared | {"kind": kind}, others, path + ".", variants)
+
+
+def _as_path(path: str, kind: str) -> str:
+    """Return a hint where a kind of data is rather the name of a file."""
+    if path != "data" or not (Path(kind).suffix or os.path.exists(kind)):  # noqa: PTH110  (any string may come)
+        return ""
+    return f"; to read a file, write data={{'path': {shown(kind)}}} (data.path=... on the command line)"
 
 
 @cache

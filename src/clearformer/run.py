@@ -139,6 +139,8 @@ class Run:
     def save(self, name_or_path: str | Path) -> "Run":
         """Write the model, its tokenizer and its settings to a folder, which `load` opens like any other run.
 
+        Weights are written in the model's type; `load` gives them back in float32, whatever that was.
+
         Args:
             name_or_path: A name under the runs' folder, or a path (with a slash in it) to a new or empty folder.
 

@@ -41,6 +41,10 @@ def test_a_model_alone_is_no_run() -> None:
         cf.generate(opened("text").model, "a")
     with pytest.raises(UserError, match=r"^give a run, such as cf\.load\('text'\)"):
         cf.evaluate("text")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"got a model alone"):
+        cf.to_hf(opened("text").model, "folder")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^give a run, .* got None$"):
+        cf.look(None)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"^give a run"):
         cf.lens.word_similarity("text", "a", ["a", "a b"])  # type: ignore[arg-type]
 
@@ -48,8 +52,20 @@ def test_a_model_alone_is_no_run() -> None:
 def test_messages_in_python_name_no_option_of_the_command_line() -> None:
     with pytest.raises(UserError, match=r"^device: no rate is known for 'a1000'"):
         cf.plan("quick", device="a1000")
+    with pytest.raises(UserError, match=r"^device: must be of type str; got None$"):
+        cf.plan("quick", device=None)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^on_step: a function; got None$"):
+        cf.replay("text", 1, on_step=None)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"\(in Python: cf\.translate\)"):
         opened("pairs").generate("a")
+
+
+def test_a_file_for_llama_cpp_is_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"x\.gguf: to_hf writes a folder; run\.export\('x\.gguf'\) writes a GGUF file$"
+    ):
+        cf.to_hf(opened("text"), tmp_path / "x.gguf")
+    assert not (tmp_path / "x.gguf").exists()
 
 
 # --- no numbers -------------------------------------------------------------------------------------------

@@ -39,6 +39,17 @@ def trained(**changes: Any) -> cf.Run:
     return cf.train("quick", **(settings | changes))
 
 
+@pytest.mark.parametrize("name", ["my.txt", "none.tsv", "runs"])
+def test_a_file_in_place_of_the_data_s_settings_is_recognised(name: str, runs: Path) -> None:
+    runs.mkdir()
+    with pytest.raises(
+        ConfigError, match=rf"^data\.kind is one of .*; to read a file, write data=\{{'path': '{name}'\}}"
+    ):
+        cf.train("quick", data=name)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"did you mean 'pairs'\?$"):
+        cf.train("quick", data="pair")  # type: ignore[arg-type]
+
+
 # --- settings ---------------------------------------------------------------------------------------------
 
 

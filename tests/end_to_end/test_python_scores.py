@@ -63,6 +63,8 @@ def test_what_cannot_be_measured_is_told_in_one_line(home: Path) -> None:
         run.evaluate(split=[0])  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"^data: takes one file; got 2"):
         run.evaluate(["a", "b"])
+    with pytest.raises(UserError, match=r"^place: a function; got None$"):
+        cf.classify(cf.load("pets", device="cpu"), "a cat", place=None)  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"nothing\.txt"):
         run.evaluate("nothing.txt")
     with pytest.raises(RunError, match="its training data are unknown"):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
+from math import inf
 from numbers import Real
 from threading import RLock
 from typing import Any, TypeVar
@@ -48,12 +49,12 @@ class Readings:
         megabytes: The most memory that the values may take.
 
     Raises:
-        UserError: `megabytes` is not a number of at least 1.
+        UserError: `megabytes` is not a finite number of at least 1.
     """
 
     def __init__(self, megabytes: float = MEGABYTES) -> None:
-        if isinstance(megabytes, bool) or not isinstance(megabytes, Real) or not megabytes >= 1:
-            raise UserError(f"megabytes: a number of at least 1; got {shown(megabytes)}")
+        if isinstance(megabytes, bool) or not isinstance(megabytes, Real) or not 1 <= megabytes < inf:
+            raise UserError(f"megabytes: a finite number of at least 1; got {shown(megabytes)}")
         self.most_bytes = int(megabytes * 2**20)
         self.n_bytes = 0
         self._most_at_once = 0

@@ -8,6 +8,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from clearformer.data import LabelledData
+from clearformer.decoding.arguments import check_run
+from clearformer.errors import RunError
 from clearformer.files import folder_made_whole, user_path
 from clearformer.interop.card import HeldOut, model_card
 from clearformer.interop.mapping.matching import ArchitectureMatch, match_architecture
@@ -36,10 +38,15 @@ def to_hf(run: RunLike | str | Path, folder: str | Path, checkpoint: str = "late
     Raises:
         ConfigError: transformers has no such architecture; the message names the settings that differ from the nearest.
         TokenizerError: the tokenizer is of a kind that only clearformer reads.
-        RunError: there is no such run, or the folder is not empty.
+        RunError: there is no such run, or the folder is not empty or named like a GGUF file.
+        UserError: `run` is no run.
         DiskError: the folder cannot be written.
     """
     target = user_path(folder)
+    if target.suffix.lower() == ".gguf":
+        raise RunError(f"{target}: to_hf writes a folder; run.export({target.name!r}) writes a GGUF file")
+    if not isinstance(run, str | Path):
+        check_run(run, "config")
     check_empty_folder(target)
     run = opened(run, checkpoint)
     fitted = match_architecture(run.config.model)

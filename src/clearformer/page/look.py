@@ -11,6 +11,7 @@ from html import escape
 from numbers import Integral
 from typing import Any
 
+from clearformer.decoding.arguments import check_run
 from clearformer.device import keep_freed_memory
 from clearformer.errors import ClearformerError, UserError, needs_extra, shown
 from clearformer.run import Run, load
@@ -74,9 +75,11 @@ def look(
 
     Raises:
         RunError: there is no such run.
-        UserError: the port is taken or invalid, or both runs have the same name.
+        UserError: no run is given, the port is taken or invalid, or both runs have the same name.
         MissingPackageError: the server's packages are not installed.
     """
+    if run is None:
+        check_run(run)
     with needs_extra("page", "the page needs starlette, uvicorn and websockets"):
         import uvicorn
         import websockets  # noqa: F401  (without it, uvicorn serves no WebSocket and says so only in its log)

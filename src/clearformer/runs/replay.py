@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from clearformer.decoding.arguments import check_function
 from clearformer.device import resolve_device
 from clearformer.errors import CheckpointError, RunError, UserError
 from clearformer.model import build_undrawn
@@ -65,6 +66,7 @@ def replay_run(
 ) -> Loaded:
     """Return the run as it was after a step; arguments and errors are those of `run.replay`."""
     step = checked_step(step)
+    check_function("on_step", on_step)
     check_took(folder, step)
     if find_kept(folder, step) is not None:
         return read_run(folder.path, step, device)

@@ -376,7 +376,7 @@ def test_what_is_handed_out_may_be_written_to() -> None:
             found[3].probabilities[:] = 7
 
 
-@pytest.mark.parametrize("megabytes", [0, -1, True, "many", float("nan")])
+@pytest.mark.parametrize("megabytes", [0, -1, True, "many", float("nan"), float("inf")])
 def test_the_room_is_a_number(megabytes: Any) -> None:
     with pytest.raises(UserError, match="megabytes"):
         lens.Readings(megabytes)

@@ -12,7 +12,7 @@ from clearformer.data import LabelledData
 from clearformer.data.labelled.batches import TooLong, in_length_order, padded, padded_length
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
 from clearformer.decoding import Texts, evaluating
-from clearformer.decoding.arguments import check_run, check_whole, matrix_dtype
+from clearformer.decoding.arguments import check_function, check_run, check_whole, matrix_dtype
 from clearformer.decoding.loop import NOT_FINITE
 from clearformer.decoding.text.inputs import ids_of, texts_of, with_specials
 from clearformer.device import autocast
@@ -165,6 +165,7 @@ def classify(
         NonFiniteError: the model's scores are not finite.
     """
     check_run(run, "config")
+    check_function("place", place)
     check_whole("batch_size", batch_size, least=1)
     model, labels = classifier(run)
     pad_id = pad_of(run.tokenizer)

@@ -13,7 +13,7 @@ from torch import Tensor
 from clearformer.errors import UserError
 from clearformer.hooks import Hook, hook_points, matching, patterns_of
 from clearformer.lens.causal.metrics import Metric, checked_metric
-from clearformer.lens.inputs import quiet
+from clearformer.lens.inputs import check_model, quiet
 from clearformer.model import Transformer
 
 
@@ -42,8 +42,9 @@ def gradients_at(
         names: Hook points or patterns; by default all.
 
     Raises:
-        UserError: a name or pattern matches no hook point of this model, there is none, or the metric is no function.
+        UserError: there is no such model or metric, or a name or pattern matches no hook point.
     """
+    check_model(model)
     metric = checked_metric(metric)
     points = list(hook_points(model))
     patterns = ["*"] if names is None else patterns_of(names)

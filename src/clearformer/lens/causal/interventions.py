@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_kind
+from clearformer.decoding.arguments import check_function, check_kind
 from clearformer.errors import UserError, shown
 from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points
 from clearformer.lens.activations import SQUARE
@@ -125,7 +125,12 @@ def add(where: Where, vector: Tensor | float) -> Edit:
 
 
 def change(where: Where, function: Callable[[Tensor], Tensor]) -> Edit:
-    """Apply a function to the site's part of an activation, which keeps all axes."""
+    """Apply a function to the site's part of an activation, which keeps all axes.
+
+    Raises:
+        UserError: it is no function.
+    """
+    check_function("function", function)
     return Edit(site_of(where), lambda part, _name: function(part))
 
 

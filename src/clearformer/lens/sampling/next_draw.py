@@ -1,7 +1,7 @@
 """The next draw: the whole vocabulary by probability, what each setting cuts off, and the token that is drawn.
 
     found = lens.next_draw(run, "First Citizen:", temperature=0.8, top_k=40, top_p=0.95, seed=1)
-    found.tokens[found.drawn]                           the token that cf.generate draws with these settings
+    found.tokens[found.places.index(found.drawn)]       the token that cf.generate draws with these settings
     [(cut.name, cut.place, cut.mass) for cut in found.cuts]
 
 The masses that the cuts remove and the remaining mass sum to 1. The filters are those of decoding itself.

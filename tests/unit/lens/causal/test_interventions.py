@@ -287,6 +287,13 @@ def test_the_loss_is_of_the_targets_that_count(model: Any, text: lens.Inputs) ->
         loss_of(replaced(text, predicted=[None] * T))
 
 
+def test_what_is_no_model_or_function_is_said_in_one_line(model: Any, text: lens.Inputs) -> None:
+    with pytest.raises(UserError, match=r"^give a model, such as run\.model; got an object of type Inputs$"):
+        lens.gradients_at(text, text.arguments, LogitDifference(1))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^function: a function; got 5$"):
+        lens.change(lens.Site("blocks.0.attn.hook_z"), 5)  # type: ignore[arg-type]
+
+
 def test_one_token_alone_has_no_loss() -> None:
     with pytest.raises(
         UserError, match=r"^the text has no token to predict, so it has no loss; give a longer"
