@@ -33,7 +33,7 @@
     lens.counterfactual(run, text, without=[...])         the run trained again without them
     lens.check_tracin(run, text)                          how well the two agree
     lens.match_heads(run, other, texts), lens.differences(run, other, text)
-    lens.beside(lens.ledger, run, other, text)            any of these as a difference of two runs or checkpoints
+    lens.beside(lens.ledger, run, other, text)            most of these as a difference of two runs or checkpoints
     lens.transplant(run, other, layer, head)              a head of the other run, and the loss that it costs
     with lens.Readings(megabytes=200).in_use(): ...       compute a text's activations once for the whole block
     lens.show(run, text, "attention")                     an interactive view of the page in a notebook

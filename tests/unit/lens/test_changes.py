@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import clearformer as cf
 from clearformer import lens
@@ -206,6 +207,16 @@ def test_vectors_of_two_loads_are_subtracted() -> None:
     assert run.tokenizer is not other.tokenizer
     changes = lens.beside(lens.embed, run, other, TEXT).changes
     assert changes.vectors.equal(lens.embed(other, TEXT).vectors - lens.embed(run, TEXT).vectors)
+
+
+def test_gradients_of_two_runs_are_subtracted(pair: tuple[Run, Run]) -> None:
+    name = "embed.weight"
+    given = {"output": "the river bank"} if pair[0].model.config.family == "encoder-decoder" else {}
+    changes = lens.beside(lens.weight_gradients, *pair, TEXT, names=name, **given).changes[name]
+    one, other = (lens.weight_gradients(run, TEXT, name, **given)[name] for run in pair)
+    torch.testing.assert_close(changes.matrix, other.matrix - one.matrix)
+    shares = [b.share - a.share for a, b in zip(one.terms, other.terms, strict=True)]
+    assert [term.share for term in changes.terms] == shares
 
 
 def test_metrics_are_known_by_their_columns() -> None:

@@ -102,7 +102,8 @@ def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **give
 
     If the function would choose an argument by the model (the target, a score's key, an encoder-decoder's
     translation), the first run's choice is used for both, so that both numbers are about the same thing. With a
-    translation, `with_edits` continues it.
+    translation, `with_edits` continues it. Lists of tokens that each run orders, draws or searches itself
+    (`next_tokens`, `next_draw`, `continuations`, `beam_tree`) can be subtracted only where both have the same.
 
     Args:
         function: A function of the lens, such as `lens.ledger`.

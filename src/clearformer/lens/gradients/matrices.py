@@ -29,7 +29,7 @@ from clearformer.hooks import patterns_of
 from clearformer.lens.causal.interventions import output_with
 from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, loss_of, metric_of, name_of
 from clearformer.lens.inputs import Inputs, Subject, quiet
-from clearformer.lens.showing import Shown, Table, bars, number, visible
+from clearformer.lens.showing import FIRST, Shown, Table, bars, number, visible
 from clearformer.model import EncoderDecoder, Transformer
 from clearformer.model.norms import at_least_float32
 
@@ -99,13 +99,13 @@ class MatrixGradient(Shown):
         name: The matrix's name in `model.state_dict()`.
         matrix: [O I] the gradient, the sum of the terms, in float32 or float64.
         terms: One for each use and position, in order.
-        uses: The uses of the matrix, which the terms are made from.
+        uses: The uses of the matrix, which the terms are made from; in a difference, the first's.
     """
 
     name: str
     matrix: Float[Tensor, "O I"] = field(repr=False)
     terms: list[Term]
-    uses: list[Use] = field(repr=False)
+    uses: list[Use] = field(repr=False, metadata={FIRST: True})
 
     def largest(self, n: int = 10) -> list[Term]:
         """Return the terms with the largest shares of the gradient, in absolute value."""
