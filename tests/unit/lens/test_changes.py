@@ -108,8 +108,8 @@ def test_a_target_that_the_text_gives_is_not_chosen_by_the_model() -> None:
     found = lens.beside(lens.logit_lens, run, other, TEXT, position=1)
     assert found.first.target == lens.logit_lens(run, TEXT, position=1).target
     assert found.first.target == found.second.target == lens.tokens(run, TEXT).predicted[1]
-    with pytest.raises(UserError, match=r"matrices.embed.weight.uses\[0\]: a Use cannot be subtracted"):
-        lens.beside(lens.weight_gradients, run, other, TEXT, names="embed.weight")
+    gradients = lens.beside(lens.weight_gradients, run, other, TEXT, names="embed.weight")
+    assert gradients.first.metric == "the mean loss in nats"
 
 
 @pytest.mark.parametrize("function", [lens.ledger, lens.attention, lens.logit_lens])
@@ -192,7 +192,7 @@ def with_weights(pattern: Any) -> Any:
 
 def test_edits_of_two_runs_are_subtracted(pair: tuple[Run, Run]) -> None:
     layer = "decoder_blocks.0" if pair[0].model.config.family == "encoder-decoder" else "blocks.0"
-    found = lens.beside(lens.with_edits, *pair, TEXT, [f"zero {layer}.attn.hook_z:0"], max_new_tokens=2)
+    found = lens.beside(lens.with_edits, *pair, TEXT, edits=[f"zero {layer}.attn.hook_z:0"], max_new_tokens=2)
     assert found.changes.kl == found.second.kl - found.first.kl
     firsts = {each.id: each.before for each in found.first.predicted}
     for each in found.second.predicted:
@@ -211,7 +211,9 @@ def test_vectors_of_two_loads_are_subtracted() -> None:
 
 def test_gradients_of_two_runs_are_subtracted(pair: tuple[Run, Run]) -> None:
     name = "embed.weight"
-    given = {"output": "the river bank"} if pair[0].model.config.family == "encoder-decoder" else {}
+    given: dict[str, Any] = (
+        {"output": "the river bank"} if pair[0].model.config.family == "encoder-decoder" else {}
+    )
     changes = lens.beside(lens.weight_gradients, *pair, TEXT, names=name, **given).changes[name]
     one, other = (lens.weight_gradients(run, TEXT, name, **given)[name] for run in pair)
     torch.testing.assert_close(changes.matrix, other.matrix - one.matrix)
