@@ -217,6 +217,13 @@ def whole(spec: Spec) -> dict[str, Any]:
     return settings
 
 
+def as_written(value: Any) -> str:
+    """Return a setting's value as a user types it."""
+    if value is None:
+        return NONE
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def merge(
     spec_type: type[Spec],
     old: Mapping[str, Any],

@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from clearformer.auto import auto, auto_for
-from clearformer.config import NONE, Spec, explicit, flat, parse_override, read_toml, resolve, whole
+from clearformer.config import (
+    NONE,
+    Spec,
+    as_written,
+    explicit,
+    flat,
+    parse_override,
+    read_toml,
+    resolve,
+    whole,
+)
 from clearformer.data import (
     BUILT_IN_BY_KIND,
     LabelledData,
@@ -425,7 +435,7 @@ def _replaced(chosen: RunConfig, run: RunConfig) -> list[str]:
     """Return the settings of a run that are in the place of chosen ones, as `key=value`."""
     before, after = flat(whole(chosen)), flat(whole(run))
     return [
-        f"{key}={str(value).lower() if isinstance(value := after[key], bool) else value}"
+        f"{key}={as_written(after[key])}"
         for key in _decided(chosen)
         if key in after and after[key] != before[key]
     ]

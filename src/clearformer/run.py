@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from clearformer.config import as_written
 from clearformer.decoding import generate, search, stream, translate
 from clearformer.device import lacks_bfloat16
 from clearformer.errors import ClearformerError, RunError, UserError, count, shown
@@ -33,7 +34,7 @@ from clearformer.runs.int8 import int8_losses
 from clearformer.runs.scores import evaluate
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
-from clearformer.training.setup import LEFT_OPEN, as_written, differences
+from clearformer.training.setup import LEFT_OPEN, differences
 from clearformer.training.store.folder import RunFolder, read_metrics
 from clearformer.training.store.state import weights_of
 

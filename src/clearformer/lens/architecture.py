@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from clearformer.config import flat
+from clearformer.config import as_written, flat
 from clearformer.cost import analytic_flops, if_known
 from clearformer.errors import count
 from clearformer.lens.inputs import Subject, model_of
@@ -173,11 +173,7 @@ def size_of(part: nn.Module | nn.Parameter) -> int:
 
 def _settings(config: ModelConfig) -> dict[str, str]:
     """Return the settings by key, such as `attention.n_heads`, with their values as strings."""
-    return {
-        key: str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in flat(config.model_dump()).items()
-        if value is not None
-    }
+    return {key: as_written(value) for key, value in flat(config.model_dump()).items() if value is not None}
 
 
 def _shares(config: ModelConfig) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from clearformer.config import NONE, Spec
+from clearformer.config import Spec, as_written
 from clearformer.data.reading import nearest_beside
 from clearformer.device import resolve_compile, resolve_dtype
 from clearformer.errors import ConfigError, DataError
@@ -111,13 +111,6 @@ def resumed_config(own: RunConfig, requested: RunConfig) -> RunConfig:
     changes = {name: getattr(requested.train, name) for name in TRAIN_MAY_CHANGE}
     paths = {name: getattr(requested.data, name) for name in PATHS if hasattr(own.data, name)}
     return own.replace(train=own.train.replace(**changes), data=own.data.replace(**paths))
-
-
-def as_written(value: Any) -> str:
-    """Return a setting's value as a user types it."""
-    if value is None:
-        return NONE
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def differences(a: Spec, b: Spec, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:

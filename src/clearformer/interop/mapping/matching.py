@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from clearformer.config import NONE
+from clearformer.config import as_written
 from clearformer.errors import ConfigError
 from clearformer.interop.architectures import ARCHITECTURES, Architecture, Mismatch, meta_weights, mismatches
 from clearformer.interop.mapping.rewriting import Form, forms
@@ -77,14 +76,10 @@ def _distance(wrong: Sequence[Mismatch]) -> tuple[int, int]:
 def _does_not_fit(nearest: Architecture, wrong: Sequence[Mismatch]) -> ConfigError:
     first, *others = wrong
     also = "".join(
-        f", and model.{other.setting}={_shown(other.theirs)} instead of {_shown(other.ours)}"
+        f", and model.{other.setting}={as_written(other.theirs)} instead of {as_written(other.ours)}"
         for other in others
     )
     return ConfigError(
-        f"model.{first.setting}={_shown(first.ours)} does not fit: the nearest architecture in transformers, "
-        f"{nearest.title}, has {_shown(first.theirs)} there{also}"
+        f"model.{first.setting}={as_written(first.ours)} does not fit: the nearest architecture in transformers, "
+        f"{nearest.title}, has {as_written(first.theirs)} there{also}"
     )
-
-
-def _shown(value: Any) -> str:
-    return NONE if value is None else str(value).lower() if isinstance(value, bool) else str(value)

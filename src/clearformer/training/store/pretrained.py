@@ -5,13 +5,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from clearformer.config import flat, whole
+from clearformer.config import as_written, flat, whole
 from clearformer.errors import CheckpointError, ConfigError, RunError
 from clearformer.model import ModelConfig, Transformer
 from clearformer.text import Tokenizer, TokenizerConfig
 from clearformer.training.config import RunConfig
 from clearformer.training.reporting.report import Reporter
-from clearformer.training.setup import as_written
 from clearformer.training.store.checkpoint import (
     MODEL,
     Checkpoint,
