@@ -69,6 +69,19 @@ def test_other_people_s_words_are_cut() -> None:
     assert shown(10**5000) == "a number with thousands of digits"
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("one two", "one two"),
+        (" one\n two ", "one two"),
+        ("0123456789", "0123456789"),
+        ("0123456 890", "0123456..."),
+    ],
+)
+def test_what_is_shown_of_a_text_is_one_short_line(text: str, line: str) -> None:
+    assert shortened(text, most=10) == line
+
+
 def test_one_is_no_plural() -> None:
     assert [count(n, "token") for n in (0, 1, 1000)] == ["0 tokens", "1 token", "1,000 tokens"]
     assert count(2, "batch", "batches") == "2 batches"

@@ -23,7 +23,7 @@ from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit, 
 from clearformer.data.locating.places import Example
 from clearformer.data.masking import hide_tokens
 from clearformer.data.text.batches import generator_at
-from clearformer.errors import DataError, MissingPackageError, RunError
+from clearformer.errors import DataError, MissingPackageError, RunError, shortened
 from clearformer.evaluation.classes.baseline import Baseline
 from clearformer.evaluation.classes.metrics import ClassificationReport
 from clearformer.evaluation.classes.scores import (
@@ -41,6 +41,7 @@ from clearformer.training.tasks.losses import summed_loss
 from clearformer.training.tasks.r_drop import summed_r_drop, twice
 from clearformer.training.tasks.reports import EvaluationReport, Figure, Section
 from clearformer.training.tasks.task import (
+    SAMPLE_CHARACTERS,
     EvaluationData,
     EvaluationOptions,
     FullBatch,
@@ -48,7 +49,6 @@ from clearformer.training.tasks.task import (
     Task,
     TrainedModel,
     check_rows_divide,
-    shortened,
     to_tensors,
     with_size,
 )
@@ -222,7 +222,7 @@ class ClassificationTask(Task):
         predicted = int(logprobs.argmax())
         verdict = "right" if predicted == label else f"wrong: {self.dataset.labels[label]}"
         name, probability = self.dataset.labels[predicted], np.exp(logprobs[predicted])
-        return f"{name} {probability:.0%} ({verdict}): {shortened(text)}"
+        return f"{name} {probability:.0%} ({verdict}): {shortened(text, SAMPLE_CHARACTERS)}"
 
     @cached_property
     def baseline(self) -> Baseline | str:

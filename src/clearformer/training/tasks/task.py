@@ -22,8 +22,8 @@ from clearformer.training.tasks.reports import EvaluationReport, Section
 Progress = Callable[[str, int, int | None], None]
 """Called with what is being prepared, how much is done, and the total where it is known."""
 
-
 USUAL_BEAMS = 5
+SAMPLE_CHARACTERS = 100  # of a text that is shown with what a model makes of it
 
 
 @runtime_checkable
@@ -331,12 +331,6 @@ def check_rows_divide(batch_size: int, n_parts: int) -> None:
             f"train.batch_size: {batch_size} rows do not divide into {n_parts} parts (processes times "
             f"train.grad_accum_steps); choose a multiple of {n_parts}"
         )
-
-
-def shortened(text: str, most: int = 100) -> str:
-    """Return a text on one line, cut where it is longer than `most` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 3].rstrip()}..."
 
 
 def to_tensors(*arrays: Any) -> tuple[Tensor, ...]:

@@ -12,7 +12,7 @@ from clearformer.data import PairBatches, PairDataset, PairsData, prepare_pairs
 from clearformer.data.locating.places import Example
 from clearformer.data.pairs.merge_dropout import ReadAnew
 from clearformer.decoding.text.translations import translate
-from clearformer.errors import count
+from clearformer.errors import count, shortened
 from clearformer.evaluation.subsets import subset_of_pairs
 from clearformer.evaluation.teacher_forcing import PairLoss, evaluate_pairs
 from clearformer.evaluation.translation import evaluate_translation
@@ -35,13 +35,13 @@ from clearformer.training.tasks.reports import (
     vocabulary_note,
 )
 from clearformer.training.tasks.task import (
+    SAMPLE_CHARACTERS,
     EvaluationData,
     EvaluationOptions,
     FullBatch,
     Progress,
     Task,
     TrainedModel,
-    shortened,
     to_tensors,
 )
 
@@ -186,6 +186,10 @@ class TranslationTask(Task):
 
 
 def _example(source: str, translation: str, reference: str) -> str:
-    if translation == reference:
-        return f"{shortened(source)}\n  -> {shortened(translation)} (matches the reference)"
-    return f"{shortened(source)}\n  -> {shortened(translation)}\n     reference: {shortened(reference)}"
+    matches = translation == reference
+    source, translation, reference = (
+        shortened(text, SAMPLE_CHARACTERS) for text in (source, translation, reference)
+    )
+    if matches:
+        return f"{source}\n  -> {translation} (matches the reference)"
+    return f"{source}\n  -> {translation}\n     reference: {reference}"

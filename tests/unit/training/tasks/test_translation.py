@@ -19,7 +19,6 @@ from clearformer.training.loop import Training, TrainResult
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import MODEL, OPTIMIZER, Progress, list_checkpoints
 from clearformer.training.store.folder import RunFolder, read_metrics
-from clearformer.training.tasks.task import shortened
 
 Trained = Callable[..., TrainResult]
 
@@ -112,19 +111,6 @@ def test_what_is_too_long_for_the_positions_is_refused_before_anything_is_done(
     with pytest.raises(DataError, match=r"line \d+: the source has 7 tokens .*model\.max_seq_len=5"):
         trained("a", "translation", "model.max_seq_len=5")
     assert not run_folder("a").path.exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("one two", "one two"),
-        (" one\n two ", "one two"),
-        ("0123456789", "0123456789"),
-        ("0123456 890", "0123456..."),
-    ],
-)
-def test_what_is_shown_of_a_text_is_one_short_line(text: str, shown: str) -> None:
-    assert shortened(text, most=10) == shown
 
 
 def test_dropout_is_drawn_for_both_texts(begun: Callable[..., Training]) -> None:
