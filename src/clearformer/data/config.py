@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -24,10 +25,19 @@ class DataSpec(Spec):
     Attributes:
         form: The form of the data, which decides the objectives that can learn from them.
         made_by: The name of that method.
+        default_name: The built-in data to read if no data are named.
+        one_of: Groups of settings of which one may be given.
     """
 
     form: ClassVar[Form]
     made_by: ClassVar[str]
+    default_name: ClassVar[str]
+    one_of: ClassVar[tuple[tuple[str, ...], ...]] = (("name", "path"),)
+
+    if TYPE_CHECKING:  # settings of every kind
+        kind: Any
+        name: Any
+        path: Any
 
     @model_validator(mode="after")
     def _own_data_lie_nowhere(self) -> Self:
@@ -39,10 +49,30 @@ class DataSpec(Spec):
             )
         return self
 
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        self._check_one_of_each_group()
+        return self
+
+    def _check_one_of_each_group(self) -> None:
+        for group in self.one_of:
+            given = [
+                f"{field}={getattr(self, field)!r}" for field in group if getattr(self, field) is not None
+            ]
+            if len(given) > 1:
+                raise ValueError(f"{' and '.join(given)} are both set: keep one, and set the other to none")
+
     @property
     def makes_its_own(self) -> bool:
         """Whether the kind itself yields its data."""
         return hasattr(type(self), self.made_by)
+
+    @property
+    def label(self) -> str:
+        """A short name of the data: the built-in's, or the file's without its suffixes."""
+        if self.makes_its_own:
+            return self.kind
+        return self.name or (Path(self.path).name.partition(".")[0] if self.path else self.default_name)
 
     def made(self) -> Any:
         """Return the rows that the kind itself yields."""

@@ -1,7 +1,6 @@
 """The labelled texts that a classifier learns from, and how some are held out."""
 
 from fractions import Fraction
-from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -9,7 +8,6 @@ from pydantic import Field, field_validator, model_validator
 from clearformer.config import Name, PathName
 from clearformer.data.config import DataSpec, Form, exact
 
-DEFAULT_LABELLED = "languages"
 DEFAULT_VAL_FRACTION = 0.1
 
 
@@ -33,6 +31,7 @@ class LabelledData(DataSpec):
 
     form: ClassVar[Form] = "labelled"
     made_by: ClassVar[str] = "labelled_texts"
+    default_name: ClassVar[str] = "languages"
 
     kind: Literal["labelled"] = "labelled"
     name: Name | None = None
@@ -45,14 +44,6 @@ class LabelledData(DataSpec):
     columns: Name | None = None
     labels: tuple[str, ...] | None = None
     too_long: Literal["refuse", "truncate"] = "refuse"
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if self.name is not None and self.path is not None:
-            raise ValueError(
-                f"name={self.name!r} and path={self.path!r} are both set: keep one, and set the other to none"
-            )
-        return self
 
     @model_validator(mode="after")
     def _nothing_without_effect(self) -> Self:
@@ -103,10 +94,3 @@ class LabelledData(DataSpec):
         if self.val_path is not None:
             return Fraction(0)
         return exact(DEFAULT_VAL_FRACTION if self.val_fraction is None else self.val_fraction)
-
-    @property
-    def label(self) -> str:
-        """A short name of the data: the built-in's, or the file's without its suffixes."""
-        if self.makes_its_own:
-            return self.kind
-        return self.name or (Path(self.path).name.partition(".")[0] if self.path else DEFAULT_LABELLED)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from clearformer.data.builtin import languages
 from clearformer.data.holding_out import hold_out
-from clearformer.data.labelled.config import DEFAULT_LABELLED, LabelledData
+from clearformer.data.labelled.config import LabelledData
 from clearformer.data.labelled.generated import generated_texts
 from clearformer.data.labelled.reading import LabelledText, read_labelled
 from clearformer.data.reading import existing_file, lines_as_bytes
@@ -301,7 +301,7 @@ LABELLED_BUILT_IN = {
 
 
 def _built_in_texts(config: LabelledData) -> LabelledTexts:
-    name = config.name or DEFAULT_LABELLED
+    name = config.name or config.default_name
     if name not in LABELLED_BUILT_IN:
         hint = did_you_mean(name, LABELLED_BUILT_IN) or f"; choose from {', '.join(LABELLED_BUILT_IN)}"
         raise DataError(

@@ -33,6 +33,8 @@ class PairsData(DataSpec):
 
     form: ClassVar[Form] = "pairs"
     made_by: ClassVar[str] = "pairs"
+    default_name: ClassVar[str] = DATES
+    one_of: ClassVar[tuple[tuple[str, ...], ...]] = (("name", "path", "source"), ("val_path", "val_source"))
 
     kind: Literal["pairs"] = "pairs"
     name: Name | None = None
@@ -56,12 +58,7 @@ class PairsData(DataSpec):
                 raise ValueError(
                     f"{given}={getattr(self, given)!r} needs {absent} too: the other side of the pairs"
                 )
-        for group in (("name", "path", "source"), ("val_path", "val_source")):
-            given = [
-                f"{field}={getattr(self, field)!r}" for field in group if getattr(self, field) is not None
-            ]
-            if len(given) > 1:
-                raise ValueError(f"{' and '.join(given)} are both set: keep one, and set the other to none")
+        self._check_one_of_each_group()
         return self
 
     @model_validator(mode="after")
@@ -106,7 +103,7 @@ class PairsData(DataSpec):
     @property
     def built_in(self) -> str | None:
         """The built-in's name; None if the pairs are the user's own."""
-        return None if self.path or self.source or self.makes_its_own else self.name or DATES
+        return None if self.path or self.source or self.makes_its_own else self.name or self.default_name
 
     @property
     def brings_val(self) -> str | None:

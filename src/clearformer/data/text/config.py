@@ -1,15 +1,12 @@
 """The text that a language model learns from, and how it is split."""
 
 from fractions import Fraction
-from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from clearformer.config import Name, PathName
 from clearformer.data.config import DataSpec, Form, exact
-
-DEFAULT_TEXT = "pydoc"
 
 
 class TextData(DataSpec):
@@ -23,6 +20,7 @@ class TextData(DataSpec):
 
     form: ClassVar[Form] = "text"
     made_by: ClassVar[str] = "documents"
+    default_name: ClassVar[str] = "pydoc"
 
     kind: Literal["text"] = "text"
     name: Name | None = None
@@ -31,14 +29,6 @@ class TextData(DataSpec):
     order: Literal["random", "epochs"] = "random"
     val_fraction: float = Field(default=0.1, ge=0, lt=1)
     test_fraction: float = Field(default=0.0, ge=0, lt=1)
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if self.name is not None and self.path is not None:
-            raise ValueError(
-                f"name={self.name!r} and path={self.path!r} are both set: keep one, and set the other to none"
-            )
-        return self
 
     @model_validator(mode="after")
     def _nothing_without_effect(self) -> Self:
@@ -61,10 +51,3 @@ class TextData(DataSpec):
     def train_fraction(self) -> Fraction:
         """The share that the other splits leave, exact for the decimals as written."""
         return 1 - exact(self.val_fraction) - exact(self.test_fraction)
-
-    @property
-    def label(self) -> str:
-        """A short name of the text: the built-in's, or the file's without its suffixes."""
-        if self.makes_its_own:
-            return self.kind
-        return self.name or (Path(self.path).name.partition(".")[0] if self.path else DEFAULT_TEXT)

@@ -24,7 +24,7 @@ from clearformer.data.reading import (
     place_of_character,
     read_documents,
 )
-from clearformer.data.text.config import DEFAULT_TEXT, TextData
+from clearformer.data.text.config import TextData
 from clearformer.data.text.generated import GeneratedSource
 from clearformer.data.text.markov import MarkovChain
 from clearformer.data.text.source import Source
@@ -349,7 +349,7 @@ def open_source(config: TextData) -> Source:
         source = FileSource(whole_path(config.path), config.field)
         source.check()
         return source
-    name = config.name or DEFAULT_TEXT
+    name = config.name or config.default_name
     if name not in BUILT_IN:
         hint = did_you_mean(name, BUILT_IN) or f"; choose from {', '.join(BUILT_IN)}"
         raise DataError(f"data.name={name}: no such built-in text{hint} (for your own text: data.path=FILE)")
