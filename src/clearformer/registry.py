@@ -236,7 +236,7 @@ def _add_text(documents: Any) -> Any:
     about = (documents.__doc__ or name).strip().partition("\n")[0]
     source = GeneratedSource(name, about, documents)
     _OWN_TEXTS.add(name)
-    BUILT_IN[name] = BuiltIn(about=about, size="-", where=lambda: "made by a function", open=lambda _: source)
+    BUILT_IN[name] = BuiltIn(about=about, size="-", where=lambda: "made by a function", open=lambda: source)
     return documents
 
 

@@ -300,7 +300,7 @@ def test_a_text_is_made_of_strings_by_a_function_without_arguments() -> None:
         register("text")(function)
         try:
             with pytest.raises(DataError, match=line):
-                list(BUILT_IN[function.__name__].open("").documents())
+                list(BUILT_IN[function.__name__].open().documents())
         finally:
             unregister("text", function.__name__)
 

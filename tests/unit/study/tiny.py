@@ -32,7 +32,7 @@ def text_folder(folder: Path) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("CLEARFORMER_CACHE", str(folder / "cache"))
-        patch.setattr(sources, "_open_shakespeare", lambda _field: source)
+        patch.setattr(sources, "_open_shakespeare", lambda: source)
         patch.setattr(sources, "MARKOV_CHARACTERS", 3000)
         for cached in (sources.markov_chain, sources.markov_text):
             cached.cache_clear()

@@ -235,14 +235,14 @@ def find_shakespeare() -> Path | None:
     return next((place for place in shakespeare_places() if place.is_file()), None)
 
 
-def _open_shakespeare(field: str) -> Source:
+def _open_shakespeare() -> Source:
     path = find_shakespeare() or download_shakespeare(shakespeare_places()[-1])
     if hashlib.sha256(path.read_bytes()).hexdigest() != SHAKESPEARE_SHA256:
         raise DataError(
             f"{path} is not Tiny Shakespeare (its SHA-256 differs from {SHAKESPEARE_SHA256[:12]}...): "
             f"delete it to have it fetched again, or use it as it is with data.path={path}"
         )
-    return FileSource(path, field, title="Tiny Shakespeare")
+    return FileSource(path, "text", title="Tiny Shakespeare")
 
 
 def download_shakespeare(place: Path) -> Path:
@@ -277,7 +277,7 @@ def markov_chain(order: int) -> MarkovChain:
     Raises:
         DataError: Tiny Shakespeare is not on this machine and cannot be downloaded.
     """
-    text = "".join(chunk.text for chunk in _open_shakespeare("text").documents())
+    text = "".join(chunk.text for chunk in _open_shakespeare().documents())
     return MarkovChain.of(text, order, MARKOV_SYMBOLS)
 
 
@@ -287,7 +287,7 @@ def markov_text(order: int) -> tuple[str]:
     return (markov_chain(order).sample(MARKOV_CHARACTERS, MARKOV_SEED),)
 
 
-def _open_markov(order: int, _field: str) -> Source:
+def _open_markov(order: int) -> Source:
     name = f"{MARKOV}{order}"
     return GeneratedSource(name, BUILT_IN[name].about, partial(markov_text, order))
 
@@ -300,8 +300,8 @@ class BuiltIn:
     size: str
     where: Callable[[], str | None]
     """Returns where it is on this machine, or None if it must be downloaded."""
-    open: Callable[[str], Source]
-    """Returns the source, given the JSONL field that holds the text."""
+    open: Callable[[], Source]
+    """Returns the source."""
 
 
 def _pydoc_place() -> str | None:
@@ -318,7 +318,7 @@ BUILT_IN = {
         about="Python's language reference, from the standard library; the default",
         size="about 0.4 MB",
         where=_pydoc_place,
-        open=lambda _: PydocSource(),
+        open=PydocSource,
     ),
     "shakespeare": BuiltIn(
         about="Tiny Shakespeare: 40,000 lines of the plays",
@@ -353,7 +353,7 @@ def open_source(config: TextData) -> Source:
     if name not in BUILT_IN:
         hint = did_you_mean(name, BUILT_IN) or f"; choose from {', '.join(BUILT_IN)}"
         raise DataError(f"data.name={name}: no such built-in text{hint} (for your own text: data.path=FILE)")
-    return BUILT_IN[name].open(config.field)
+    return BUILT_IN[name].open()
 
 
 def _is_text_name(path: Path) -> bool:

@@ -157,7 +157,7 @@ def test_a_built_in_text_names_its_topic(tmp_path: Path) -> None:
     [example] = find_windows(config, dataset, [(100_000, 100_040)])
     [span] = example.spans
     assert "topic '" in span.file
-    topics = {origin.name: origin for origin in BUILT_IN["pydoc"].open("text").origins()}
+    topics = {origin.name: origin for origin in BUILT_IN["pydoc"].open().origins()}
     assert span.stop <= topics[span.file].n_bytes
     assert span.stop - span.start == 40
 
