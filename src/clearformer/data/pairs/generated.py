@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from clearformer.data.generated import generated_rows
 from clearformer.data.holding_out import HeldOutPairs, hold_out_pairs
 from clearformer.data.pairs.config import PairsData
 from clearformer.data.pairs.source import Pair, PairSource, digest_of
-from clearformer.data.reading import check_characters, has_text
 from clearformer.errors import DataError, shown
 
 
@@ -29,19 +29,12 @@ class GeneratedPairs(PairSource):
             DataError: there are none, or one of them is not two non-blank lines of whole characters.
         """
         pairs = []
-        for number, made in enumerate(self.config.made(), start=1):
-            if not (isinstance(made, tuple) and len(made) == 2 and all(map(has_text, made))):
-                raise DataError(
-                    f"data.kind={self.config.kind}: pairs() must yield (source, target), two strings that are "
-                    f"not blank; number {number} is {shown(made)}"
-                )
+        for number, made in enumerate(generated_rows(self.config, "(source, target)"), start=1):
             if any("\n" in side for side in made):
                 raise DataError(
                     f"data.kind={self.config.kind}: each side of a pair must be one line; number "
                     f"{number} is {shown(made)}"
                 )
-            for side in made:
-                check_characters(f"data.kind={self.config.kind}: number {number}", side)
             pairs.append(Pair(*made, number))
         if not pairs:
             raise DataError(f"data.kind={self.config.kind}: pairs() yields no pairs")
