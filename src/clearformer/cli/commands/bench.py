@@ -15,7 +15,6 @@ from clearformer.errors import count
 if TYPE_CHECKING:
     from clearformer.bench.machine import Limits
     from clearformer.bench.rounds import Comparison
-    from clearformer.training.config import RunConfig
 
 app = typer.Typer(
     help="Compare speed with other packages, measured in turn on this machine.",
@@ -176,10 +175,11 @@ def decoder_of(arguments: list[str]) -> Any:
     from clearformer.model import Decoder, build
     from clearformer.presets import PRESETS, resolve_run
     from clearformer.run import load as load_run
+    from clearformer.training.planning.run_plan import expected_model
 
     name, *changes = arguments
     if name in PRESETS or "=" in name:
-        model = build(with_vocabulary(resolve_run(arguments, None)).model)
+        model = build(expected_model(resolve_run(arguments, None)))
     elif changes:
         raise UserError(f"{changes[0]}: {name} is a run, whose model is fixed; change a preset instead")
     else:
@@ -187,13 +187,6 @@ def decoder_of(arguments: list[str]) -> Any:
     if not isinstance(model, Decoder):
         raise UserError(f"bench generate compares decoders, and {name} is not one; use minigpt or gpt2")
     return model
-
-
-def with_vocabulary(run: "RunConfig") -> "RunConfig":
-    """Set the model's vocabulary size, if it is open, to the one its tokenizer is likely to have."""
-    from clearformer.training.planning.run_plan import expected_vocabulary
-
-    return run.replace(model=run.model.replace(vocab_size=run.model.vocab_size or expected_vocabulary(run)))
 
 
 def text_of(file: Path | None) -> str:

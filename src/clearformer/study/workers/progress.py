@@ -25,7 +25,7 @@ from clearformer.study.store import Store
 from clearformer.study.trials import Trial
 from clearformer.study.workers.claims import holders
 from clearformer.training.planning.duration import seconds_per_step, steps_and_seconds
-from clearformer.training.planning.run_plan import expected_classes, expected_vocabulary
+from clearformer.training.planning.run_plan import expected_model
 from clearformer.training.reporting.console import clock
 from clearformer.training.store.folder import RunFolder
 
@@ -136,10 +136,7 @@ def estimated_seconds(trial: Trial, rate: Rate) -> float | None:
     if trial.config is None:
         return None
     run = trial.config
-    model = run.model.replace(
-        vocab_size=run.model.vocab_size or expected_vocabulary(run), n_classes=expected_classes(run)
-    )
-    seconds = steps_and_seconds(run.train, seconds_per_step(model, run.train, rate))[1]
+    seconds = steps_and_seconds(run.train, seconds_per_step(expected_model(run), run.train, rate))[1]
     return seconds if seconds is not None and math.isfinite(seconds) else None
 
 

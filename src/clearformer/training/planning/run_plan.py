@@ -3,7 +3,7 @@
 from clearformer.cost.rates import measured_rate, named_rate
 from clearformer.data import LabelledData
 from clearformer.device import resolve_device, resolve_dtype
-from clearformer.model.config import Family
+from clearformer.model.config import Family, ModelConfig
 from clearformer.text import (
     BPETokenizerSpec,
     ByteTokenizerSpec,
@@ -29,15 +29,20 @@ def plan_run(run: RunConfig, device: str) -> Plan:
     Raises:
         ConfigError: there is no such device, or it does not fit the run's settings.
     """
-    model = run.model.replace(
-        vocab_size=run.model.vocab_size or expected_vocabulary(run), n_classes=expected_classes(run)
-    )
+    model = expected_model(run)
     if device == MEASURE:
         here = resolve_device(run.train.device)
         device_type, rate = here.type, measured_rate(resolve_dtype(run.train.dtype, here), here)
     else:
         device_type, rate = "cuda", named_rate(device, run.train.dtype)
     return plan(model, run.train.replace(dtype=rate.dtype), rate, device_type)
+
+
+def expected_model(run: RunConfig) -> ModelConfig:
+    """Return a run's model with the sizes that it is expected to take from the data."""
+    return run.model.replace(
+        vocab_size=run.model.vocab_size or expected_vocabulary(run), n_classes=expected_classes(run)
+    )
 
 
 def expected_vocabulary(run: RunConfig) -> int:
