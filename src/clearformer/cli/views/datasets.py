@@ -41,13 +41,13 @@ class DatasetView(ABC):
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
 
-    @abstractmethod
     def check(self) -> int:
         """Check the contents of all files and return their number.
 
         Raises:
             ShardError: a file differs from what was written.
         """
+        return check_contents(self.dataset.folder, self.dataset.manifest)
 
     @abstractmethod
     def source(self) -> Iterable[str]:
@@ -93,9 +93,6 @@ class TextView(DatasetView):
     files = "shards"
     columns = ("characters", "bytes", "tokens", "characters/token")
 
-    def check(self) -> int:
-        return check_contents(self.dataset.folder, self.dataset.manifest)
-
     def source(self) -> Iterable[str]:
         source = self.dataset.manifest["source"]
         yield f"text       {source['description']}"
@@ -121,7 +118,28 @@ class TextView(DatasetView):
             typer.echo(f"most frequent: {'  '.join(tokens)}")
 
 
-class PairsView(DatasetView):
+class ExamplesView(DatasetView):
+    """Rows that do not continue each other, of which the first ones are shown."""
+
+    def notes(self) -> Iterable[str]:
+        return self.dataset.notes
+
+    def details(self) -> dict[str, Any]:
+        return {"examples": {name: self._examples(split) for name, split in self.dataset.splits.items()}}
+
+    def _examples(self, split: Any) -> list[dict[str, Any]]:
+        return [self.example(split, index) for index in range(min(N_EXAMPLES, len(split)))]
+
+    @abstractmethod
+    def example(self, split: Any, index: int) -> dict[str, Any]:
+        """Return a row of a split and its tokens, for JSON."""
+
+    def token_labels(self, ids: np.ndarray) -> list[str]:
+        """Return tokens as they are shown."""
+        return [self.dataset.tokenizer.token_label(token) for token in ids.tolist()]
+
+
+class PairsView(ExamplesView):
     """Pairs of lines in two languages."""
 
     dataset: PairDataset
@@ -144,12 +162,6 @@ class PairsView(DatasetView):
         )
         return f"{len(split):,}", *lengths
 
-    def notes(self) -> Iterable[str]:
-        return self.dataset.notes
-
-    def details(self) -> dict[str, Any]:
-        return {"examples": {name: self._examples(split) for name, split in self.dataset.splits.items()}}
-
     def print_details(self) -> None:
         for name, examples in self.details()["examples"].items():
             typer.echo(f"\n{typer.style(name, bold=True)}")
@@ -158,30 +170,21 @@ class PairsView(DatasetView):
                     typer.echo(f"  {side}  {example[side]}")
                     typer.echo(f"          {' | '.join(example[f'{side}_tokens'])}")
 
-    def _examples(self, split: PairSplit) -> list[dict[str, Any]]:
-        def tokens(ids: np.ndarray) -> list[str]:
-            return [self.dataset.tokenizer.token_label(token) for token in ids.tolist()]
-
-        return [
-            {
-                "source": split.source_texts[index],
-                "source_tokens": tokens(split.source(index)),
-                "target": split.target_texts[index],
-                "target_tokens": tokens(split.target(index)),
-            }
-            for index in range(min(N_EXAMPLES, len(split)))
-        ]
+    def example(self, split: PairSplit, index: int) -> dict[str, Any]:
+        return {
+            "source": split.source_texts[index],
+            "source_tokens": self.token_labels(split.source(index)),
+            "target": split.target_texts[index],
+            "target_tokens": self.token_labels(split.target(index)),
+        }
 
 
-class LabelledView(DatasetView):
+class LabelledView(ExamplesView):
     """Texts with labels."""
 
     dataset: LabelledDataset
     files = "shards"
     columns = ("texts", "tokens", "a text", "longest", "labels")
-
-    def check(self) -> int:
-        return check_contents(self.dataset.folder, self.dataset.manifest)
 
     def source(self) -> Iterable[str]:
         source = self.dataset.manifest["source"]
@@ -197,12 +200,6 @@ class LabelledView(DatasetView):
         sizes = (f"{size:,}" for size in (len(split), lengths.sum()))
         return *sizes, f"{lengths.mean():.1f}", f"{lengths.max():,}", f"{n_labels:,}"
 
-    def notes(self) -> Iterable[str]:
-        return self.dataset.notes
-
-    def details(self) -> dict[str, Any]:
-        return {"examples": {name: self._examples(split) for name, split in self.dataset.splits.items()}}
-
     def print_details(self) -> None:
         for name, examples in self.details()["examples"].items():
             typer.echo(f"\n{typer.style(name, bold=True)}")
@@ -212,16 +209,12 @@ class LabelledView(DatasetView):
                 typer.echo(f"  {example['label']}  {example['text']}")
                 typer.echo(f"    {' | '.join(example['tokens'])}")
 
-    def _examples(self, split: LabelledSplit) -> list[dict[str, Any]]:
-        label_of = self.dataset.tokenizer.token_label
-        return [
-            {
-                "label": self.dataset.labels[split.label_ids[index]],
-                "text": split.texts[index],
-                "tokens": [label_of(token) for token in split.row(index).tolist()],
-            }
-            for index in range(min(N_EXAMPLES, len(split)))
-        ]
+    def example(self, split: LabelledSplit, index: int) -> dict[str, Any]:
+        return {
+            "label": self.dataset.labels[split.label_ids[index]],
+            "text": split.texts[index],
+            "tokens": self.token_labels(split.row(index)),
+        }
 
 
 def prepare_view(
