@@ -19,7 +19,7 @@ from clearformer.data.pairs.sources import BUILT_IN_PAIRS, open_pairs
 from clearformer.data.shards import ShardError, Split
 from clearformer.data.text.batches import Batches
 from clearformer.data.text.config import TextData
-from clearformer.data.text.preparing import Dataset, prepare
+from clearformer.data.text.preparing import Dataset, Progress, prepare
 from clearformer.data.text.sources import BUILT_IN, open_source
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "PairsData",
     "PrepareConfig",
     "Prepared",
+    "Progress",
     "ShardError",
     "Split",
     "TextData",

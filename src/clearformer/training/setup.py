@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from clearformer.config import Spec, as_written
+from clearformer.data import Progress
 from clearformer.data.reading import nearest_beside
 from clearformer.device import resolve_compile, resolve_dtype
 from clearformer.errors import ConfigError, DataError
@@ -17,7 +18,6 @@ from clearformer.training.config import MAY_CHANGE, TRAIN_MAY_CHANGE, RunConfig
 from clearformer.training.planning.duration import compile_pays
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.tasks import Task, task_type
-from clearformer.training.tasks.task import Progress
 
 LEFT_OPEN = {
     "model.vocab_size": None,

@@ -13,7 +13,7 @@ from clearformer.errors import ClearformerError
 
 if TYPE_CHECKING:
     from clearformer.cli.views.datasets import DatasetView
-    from clearformer.data.text.preparing import Progress
+    from clearformer.data import Progress
 
 app = typer.Typer(
     help="List the built-in data; tokenize data, and inspect the result.",

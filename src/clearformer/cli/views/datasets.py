@@ -14,13 +14,13 @@ from clearformer.data import (
     Dataset,
     PairDataset,
     PairSplit,
+    Progress,
     Split,
     prepare_data,
 )
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
 from clearformer.data.pairs.files import check_pair_contents
 from clearformer.data.shards import check_contents
-from clearformer.data.text.preparing import Progress
 from clearformer.errors import count
 from clearformer.text import Tokenizer, TokenizerConfig
 

@@ -53,7 +53,7 @@ from clearformer.text import (
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with the current activity, the characters done, and their total if it is known."""
+"""Called with what is being prepared, how much is done, and the total if it is known."""
 
 # The first token of a split has no token before it to be predicted from.
 LEAST_TOKENS = 2

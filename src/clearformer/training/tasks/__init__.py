@@ -1,12 +1,13 @@
 """The tasks that a run can learn, one file each; the objective in the configuration selects one."""
 
+from clearformer.data import Progress
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
 from clearformer.training.objectives import ObjectiveSpec
 from clearformer.training.tasks.classification import ClassificationTask
 from clearformer.training.tasks.masked import MaskedTask
 from clearformer.training.tasks.next_token import NextTokenTask
-from clearformer.training.tasks.task import EvaluationResult, Progress, Task
+from clearformer.training.tasks.task import EvaluationResult, Task
 from clearformer.training.tasks.translation import TranslationTask
 
 TASKS: dict[type[ObjectiveSpec], type[Task]] = {

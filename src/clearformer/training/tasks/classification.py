@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from clearformer.data import LabelledData
+from clearformer.data import LabelledData, Progress
 from clearformer.data.holding_out import also_in
 from clearformer.data.labelled.batches import (
     LabelledBatches,
@@ -45,7 +45,6 @@ from clearformer.training.tasks.task import (
     EvaluationData,
     EvaluationOptions,
     FullBatch,
-    Progress,
     Task,
     TrainedModel,
     check_rows_divide,

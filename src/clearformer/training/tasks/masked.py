@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from clearformer.data import Dataset, LabelledData, TextData, prepare
+from clearformer.data import Dataset, LabelledData, Progress, TextData, prepare
 from clearformer.data.labelled.batches import (
     LabelledBatches,
     check_lengths,
@@ -42,7 +42,6 @@ from clearformer.training.tasks.task import (
     EvaluationData,
     EvaluationOptions,
     FullBatch,
-    Progress,
     Task,
     TrainedModel,
     check_rows_divide,

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from clearformer.data import Batches, Dataset, TextData, prepare
+from clearformer.data import Batches, Dataset, Progress, TextData, prepare
 from clearformer.data.locating.places import Example
 from clearformer.data.locating.windows import find_windows
 from clearformer.decoding import generate
@@ -34,7 +34,6 @@ from clearformer.training.tasks.task import (
     EvaluationData,
     EvaluationOptions,
     FullBatch,
-    Progress,
     Task,
     TrainedModel,
     check_rows_divide,

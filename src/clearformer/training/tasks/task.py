@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from clearformer.data import Prepared
+from clearformer.data import Prepared, Progress
 from clearformer.data.locating.places import Example
 from clearformer.errors import ConfigError, UserError
 from clearformer.model.config import ModelConfig
@@ -18,9 +18,6 @@ from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.objectives import ObjectiveSpec
 from clearformer.training.tasks.reports import EvaluationReport, Section
-
-Progress = Callable[[str, int, int | None], None]
-"""Called with what is being prepared, how much is done, and the total where it is known."""
 
 USUAL_BEAMS = 5
 SAMPLE_CHARACTERS = 100  # of a text that is shown with what a model makes of it

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from clearformer.data import PairBatches, PairDataset, PairsData, prepare_pairs
+from clearformer.data import PairBatches, PairDataset, PairsData, Progress, prepare_pairs
 from clearformer.data.locating.places import Example
 from clearformer.data.pairs.merge_dropout import ReadAnew
 from clearformer.decoding.text.translations import translate
@@ -39,7 +39,6 @@ from clearformer.training.tasks.task import (
     EvaluationData,
     EvaluationOptions,
     FullBatch,
-    Progress,
     Task,
     TrainedModel,
     to_tensors,
