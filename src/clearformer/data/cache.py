@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clearformer.data.shards import ShardError
+from clearformer.data.shards import MANIFEST, ShardError
 from clearformer.errors import DiskError, TokenizerError, shown
 from clearformer.files import discard, disk_errors, folder_made_whole, user_path, write_file
 from clearformer.text import Tokenizer, load_tokenizer
@@ -66,13 +66,13 @@ def cache_errors() -> Iterator[None]:
 
 
 @contextmanager
-def made_in_cache(folder: Path, last: str) -> Iterator[Path]:
-    """Yield a folder to fill; it becomes `folder` of the cache, its file `last` last, if the `with` block succeeds.
+def made_in_cache(folder: Path) -> Iterator[Path]:
+    """Yield a folder to fill; it becomes `folder` of the cache, its manifest last, if the `with` block succeeds.
 
     Raises:
         DiskError: it cannot be written; see `cache_errors`.
     """
-    with cache_errors(), folder_made_whole(folder, last, shared=True) as unfinished:
+    with cache_errors(), folder_made_whole(folder, MANIFEST, shared=True) as unfinished:
         yield unfinished
 
 

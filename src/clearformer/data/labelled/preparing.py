@@ -30,7 +30,6 @@ from clearformer.data.labelled.sources import LabelledTexts, open_labelled
 from clearformer.data.locating.places import Example, examples_on_lines
 from clearformer.data.shards import (
     FORMAT_VERSION,
-    MANIFEST,
     ShardError,
     ShardWriter,
     Split,
@@ -206,17 +205,16 @@ class _Preparation:
         key = {"labelled": self.source.sha256, "tokenizer": spec.model_dump(), "specials": specials}
         of_all = isinstance(spec, CharTokenizerSpec)
         names = [name for name in self.source.splits if of_all or name == "train"]
-        texts = self._counted(
-            "training the tokenizer", [each.text for name in names for each in self.source.splits[name]]
-        )
+        texts = self._counted([each.text for name in names for each in self.source.splits[name]])
         return cached_tokenizer(self.cache, key, lambda: spec.train(texts, specials=specials))
 
-    def _counted(self, doing: str, texts: Sequence[str]) -> Iterator[str]:
+    def _counted(self, texts: Sequence[str]) -> Iterator[str]:
+        """Yield the texts that train a tokenizer, and report the progress."""
         done, total = 0, sum(map(len, texts))
         for text in texts:
             yield text
             done += len(text)
-            self.progress(doing, done, total)
+            self.progress("training the tokenizer", done, total)
 
     def folder(self, tokenizer: Tokenizer) -> Path:
         """Return the cache folder of these texts in this tokenizer's tokens."""
@@ -265,7 +263,7 @@ class _Preparation:
         """Encode the texts into `folder`."""
         dtype = token_dtype(tokenizer.vocab_size)
         train = [(each.text,) for each in self.source.splits["train"]]
-        with made_in_cache(folder, MANIFEST) as unfinished:
+        with made_in_cache(folder) as unfinished:
             splits = {}
             for name, texts in self.source.splits.items():
                 with ShardWriter(unfinished, name, dtype) as writer:

@@ -40,7 +40,7 @@ from clearformer.data.pairs.files import (
 )
 from clearformer.data.pairs.source import Pair, PairSource, digest_of
 from clearformer.data.pairs.sources import open_pairs
-from clearformer.data.shards import MANIFEST, token_dtype, write_manifest
+from clearformer.data.shards import token_dtype, write_manifest
 from clearformer.data.text.preparing import TOKENIZER_CHARS, Progress
 from clearformer.errors import DataError, count
 from clearformer.text import (
@@ -237,7 +237,7 @@ class _Preparation:
         dtype = token_dtype(tokenizer.vocab_size)
         entries: dict[str, dict[str, Any]] = {}
         kept: dict[str, list[Pair]] = {}
-        with made_in_cache(folder, MANIFEST) as unfinished:
+        with made_in_cache(folder) as unfinished:
             for name, pairs in self.splits.items():
                 rows = self._encoded(name, tokenizer, dtype)
                 places = self._short_enough(name, rows)

@@ -29,7 +29,6 @@ from clearformer.data.cache import (
 from clearformer.data.identity import assumption
 from clearformer.data.shards import (
     FORMAT_VERSION,
-    MANIFEST,
     SHARD_TOKENS,
     ShardWriter,
     Split,
@@ -197,7 +196,7 @@ class _Preparation:
         dtype = token_dtype(tokenizer.vocab_size)
         pieces = split_into_pieces(self.source.documents(), self.stops)
         splits = {}
-        with made_in_cache(folder, MANIFEST) as unfinished:
+        with made_in_cache(folder) as unfinished:
             for name, group in groupby(pieces, key=attrgetter("split")):
                 writer = ShardWriter(unfinished, name, dtype, shard_tokens)
                 first_char = sum(entry["n_chars"] for entry in splits.values())

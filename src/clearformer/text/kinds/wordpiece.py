@@ -139,7 +139,7 @@ class WordPieceTokenizerSpec(Spec):
         specials = self._specials(specials)
         reader = untrained(BERT_WORDS, tokenizers.models.BPE(), bert_normalizer(self.lowercase))
         words = count_pre_tokens(reader, texts)
-        characters = most_frequent_characters(words, MAX_CHARACTERS)
+        characters = most_frequent_characters(words)
         if not characters:
             raise TokenizerError(
                 "there is no word to learn tokens from: give a corpus of more than white space"
@@ -175,13 +175,13 @@ def is_continuing(spelling: str) -> bool:
     return spelling.startswith(CONTINUES) and spelling != CONTINUES
 
 
-def most_frequent_characters(words: Counter[str], limit: int) -> list[str]:
-    """Return the most frequent characters, at most `limit`; equally frequent ones are ordered by code point."""
+def most_frequent_characters(words: Counter[str]) -> list[str]:
+    """Return the `MAX_CHARACTERS` most frequent characters; equally frequent ones are ordered by code point."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
             counts[character] += count
-    return sorted(counts, key=lambda character: (-counts[character], character))[:limit]
+    return sorted(counts, key=lambda character: (-counts[character], character))[:MAX_CHARACTERS]
 
 
 def _learn(words: Counter[str], characters: Sequence[str], n_tokens: int) -> list[str]:
