@@ -105,21 +105,36 @@ def place_of_character(paths: Iterable[Path], field: str, index: int) -> str:
     """
     for path in paths:
         with _opened(path) as file:
-            if _is_jsonl(path):
-                for number, document in _json_documents(path, file, field):
-                    if index < len(document):
-                        return f"{path}, line {number}"
-                    index -= len(document)
-                continue
-            line = column = 1
-            for text, _ in _plain_text(path, file):
-                before = text[:index]
-                line += before.count("\n")
-                column = column + len(before) if "\n" not in before else len(before) - before.rfind("\n")
-                if index < len(text):
-                    return f"{path}, line {line}, column {column}"
-                index -= len(text)
+            is_jsonl = _is_jsonl(path)
+            found = (
+                _place_in_jsonl(path, file, field, index) if is_jsonl else _place_in_plain(path, file, index)
+            )
+        if isinstance(found, str):
+            return found
+        index = found
     raise DataError("the text became shorter while it was being read; start again when it is complete")
+
+
+def _place_in_jsonl(path: Path, file: BinaryIO, field: str, index: int) -> str | int:
+    """Return the place of a character; if it lies behind the file's documents, its index from their end."""
+    for number, document in _json_documents(path, file, field):
+        if index < len(document):
+            return f"{path}, line {number}"
+        index -= len(document)
+    return index
+
+
+def _place_in_plain(path: Path, file: BinaryIO, index: int) -> str | int:
+    """Return the place of a character; if it lies behind the file's text, its index from the end."""
+    line = column = 1
+    for text, _ in _plain_text(path, file):
+        before = text[:index]
+        line += before.count("\n")
+        column = column + len(before) if "\n" not in before else len(before) - before.rfind("\n")
+        if index < len(text):
+            return f"{path}, line {line}, column {column}"
+        index -= len(text)
+    return index
 
 
 def _is_jsonl(path: Path) -> bool:
