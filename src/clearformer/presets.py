@@ -348,9 +348,7 @@ def preset(name: str) -> RunConfig:
         raise ConfigError(f"expected the name of a preset; got {shown(name)}; there are {', '.join(PRESETS)}")
     if name not in PRESETS:
         hint = did_you_mean(name, PRESETS)
-        raise ConfigError(
-            f"there is no preset {shortened(name)!r}{hint or ''}; there are {', '.join(PRESETS)}"
-        )
+        raise ConfigError(f"there is no preset {shortened(name)!r}{hint}; there are {', '.join(PRESETS)}")
     return PRESETS[name]()
 
 

@@ -84,14 +84,14 @@ def continuing(run: str) -> str:
 
 def new_start(arguments: list[str], config: Path | None, run: str | None) -> "RunStart":
     """Set up a new run under the given name or a free one."""
-    from clearformer.presets import resolve_run, split_arguments
+    from clearformer.presets import resolve_settings, split_arguments
     from clearformer.runs.folders import name_for, new_run
     from clearformer.runs.training import RunStart
 
     if run is not None:
         new_run(run)  # a name that is taken fails here, before `auto` measures the machine
-    settings = resolve_run(arguments, config)
-    preset, _ = split_arguments(arguments, config)
+    preset, layers = split_arguments(arguments, config)
+    settings = resolve_settings(preset, layers)
     folder = new_run(name_for(preset, settings) if run is None else run)
     return RunStart(settings, folder, resume=False, is_named=run is not None, preset=preset)
 
