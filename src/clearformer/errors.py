@@ -140,6 +140,13 @@ def harmless(text: str) -> str:
     return STEERING.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+def columns_of(text: str) -> int:
+    """Return the columns of a terminal that a text takes; a Chinese character takes two."""
+    from rich.cells import cell_len  # imported here because most commands need no table
+
+    return cell_len(text)
+
+
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number and its noun: `1 token`, `2 tokens`, `1,000 tokens`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -4,6 +4,8 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from clearformer.errors import columns_of
+
 GAP = "   "
 LEAST_BESIDE = 60  # columns; in a narrower terminal, explanations go below the names instead of next to them
 
@@ -19,7 +21,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], n_left: int = 1) 
     If the table is wider than the terminal, each row becomes a list.
     """
     cells = [list(heads), *map(list, rows)]
-    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(columns_of, column)) for column in zip(*cells, strict=True)]
     limit = terminal_width()
     if limit is not None and sum(widths) + len(GAP) * (len(widths) - 1) > limit:
         return "\n".join(_as_list(heads, row) for row in cells[1:])
@@ -62,11 +64,5 @@ def definitions(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def _padded(cell: str, width: int, left: bool) -> str:
-    blank = " " * (width - _width(cell))
+    blank = " " * (width - columns_of(cell))
     return cell + blank if left else blank + cell
-
-
-def _width(cell: str) -> int:
-    from rich.cells import cell_len
-
-    return cell_len(cell)

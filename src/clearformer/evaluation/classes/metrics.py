@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from clearformer.errors import shortened
+from clearformer.errors import columns_of, shortened
 
 MOST_COLUMNS = 30  # the most classes for which the whole matrix is printed
 MOST_CONFUSIONS = 10  # kinds of mistakes that are named
@@ -108,7 +108,7 @@ class ClassificationReport:
 
     def table(self) -> str:
         """Return a table of every class's scores, as text."""
-        width = max(len("label"), *map(_width, self._short_names))
+        width = max(len("label"), *map(columns_of, self._short_names))
         lines = [f"{'label':{width}}  precision  recall     F1  texts"]
         for name, each in zip(self._short_names, self.classes, strict=True):
             scores = f"{each.precision:9.3f}  {each.recall:6.3f}  {each.f1:5.3f}"
@@ -120,18 +120,18 @@ class ClassificationReport:
         if len(self.names) > MOST_COLUMNS:
             return self._confusion_list()
         names = self._short_names
-        if max(map(_width, names)) <= WIDEST_CELL:
+        if max(map(columns_of, names)) <= WIDEST_CELL:
             rows, columns = names, names
         else:
             rows = [f"{number:2} {name}" for number, name in enumerate(names, start=1)]
             columns = [str(number) for number in range(1, len(names) + 1)]
         cells = [[f"{count}" if count else "." for count in row] for row in self.confusion.tolist()]
-        widths = [max(map(_width, column)) for column in zip(columns, *cells, strict=True)]
-        first = max(len("label"), *map(_width, rows))
+        widths = [max(map(columns_of, column)) for column in zip(columns, *cells, strict=True)]
+        first = max(len("label"), *map(columns_of, rows))
 
         def line(start: str, row: Sequence[str]) -> str:
             return f"{_padded(start, first)}  " + " ".join(
-                f"{' ' * (w - _width(cell))}{cell}" for cell, w in zip(row, widths, strict=True)
+                f"{' ' * (w - columns_of(cell))}{cell}" for cell, w in zip(row, widths, strict=True)
             )
 
         head = ["rows: the label; columns: the prediction", line("", columns)]
@@ -144,7 +144,7 @@ class ClassificationReport:
         ]
         if not mistakes:
             return "no mistakes"
-        width = max(_width(label) for label, _, _ in mistakes)
+        width = max(columns_of(label) for label, _, _ in mistakes)
         lines = [
             f"{_padded(label, width)}  predicted as {predicted}: {n:,}" for label, predicted, n in mistakes
         ]
@@ -190,16 +190,9 @@ def classification_report(
     return ClassificationReport(tuple(names), confusion.reshape(n_classes, n_classes), loss)
 
 
-def _width(name: str) -> int:
-    """Return the columns of a terminal that a name takes; a Chinese character takes two."""
-    from rich.cells import cell_len  # imported here because most commands need no table
-
-    return cell_len(name)
-
-
 def _padded(name: str, width: int) -> str:
     """Return a name with spaces after it, up to `width` columns."""
-    return name + " " * (width - _width(name))
+    return name + " " * (width - columns_of(name))
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
