@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -180,6 +181,24 @@ def parts_for(batch_tokens: int, row_tokens: int, bytes_per_token: float, memory
     return parts
 
 
+def block_parameters(d_model: int, n_layers: int) -> int:
+    """Count the parameters of attention (four matrices of D x D) and feed-forward network (as many as eight)."""
+    return 12 * n_layers * d_model**2
+
+
+def largest_shape(
+    shapes: Sequence[tuple[int, int]], parameters: Callable[[int, int], int], most: float
+) -> tuple[int, int]:
+    """Return the largest width and depth with no more than `most` parameters in the blocks, or the smallest.
+
+    Args:
+        shapes: Widths and depths, the smallest first.
+        parameters: Counts the parameters of a shape.
+        most: The most parameters.
+    """
+    return next((shape for shape in reversed(shapes) if parameters(*shape) <= most), shapes[0])
+
+
 def is_of_characters(tokenizer: TokenizerConfig) -> bool:
     """Whether tokens are characters or bytes."""
     return tokenizer.kind in ("char", "byte")
@@ -204,6 +223,13 @@ def reason_of_time(budget: Budget, seconds: float, utilisation: float) -> str:
         f"{budget.seconds:g} s of wall-clock time, {seconds:.0f} s of it for steps, "
         f"at {utilisation:g} of {budget.rate / 1e9:,.0f} GFLOP/s: {seconds * budget.rate * utilisation:.1e} FLOPs"
     )
+
+
+def reason_of_size(wanted: float, by_time: float, data: str) -> str:
+    """State what decides a model's parameters: the time; or the data, "text" or "pairs", or the memory, if fewer."""
+    if wanted < by_time:
+        return f"time for {by_time / 1e6:.1f}M, limited by the {data} or the memory"
+    return "scaled with the square root of the FLOPs"
 
 
 def reason_to_end(run: RunConfig, passes: float, most_passes: int) -> list[str]:

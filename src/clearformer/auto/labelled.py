@@ -14,7 +14,9 @@ from clearformer.auto.budget import (
     STREAM_BYTES,
     Budget,
     Recommendation,
+    block_parameters,
     bytes_per_token,
+    largest_shape,
     parts_for,
     reason_of_time,
     reason_to_end,
@@ -78,8 +80,7 @@ def choose(budget: Budget) -> Recommendation:
     flops = seconds * budget.rate * UTILISATION
     tokens_each = max(1.0, budget.n_bytes / budget.n_texts / bytes_per_token(tokenizer))
     context = context_for(budget.longest / bytes_per_token(tokenizer))
-    wanted = parameters_for(flops, budget.memory)
-    d_model, n_layers = shape_of(wanted)
+    d_model, n_layers = largest_shape(SHAPES, block_parameters, parameters_for(flops, budget.memory))
     flops_per_step = 6 * block_parameters(d_model, n_layers) * BATCH * tokens_each
     most_steps = max(1, round(MOST_PASSES * budget.n_texts / BATCH))
     n_steps = max(1, min(round(flops / flops_per_step), most_steps))
@@ -149,16 +150,6 @@ def context_for(longest: float) -> int:
 def parameters_for(flops: float, memory: float) -> float:
     """Return the blocks' parameters: in proportion to the FLOPs' square root (Hoffmann et al. 2022), within memory."""
     return min(REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS), memory / 20)
-
-
-def shape_of(n_parameters: float) -> tuple[int, int]:
-    """Return the largest width and depth with no more parameters in the blocks."""
-    return next((shape for shape in reversed(SHAPES) if block_parameters(*shape) <= n_parameters), SHAPES[0])
-
-
-def block_parameters(d_model: int, n_layers: int) -> int:
-    """Count the parameters of attention (four matrices of D x D) and feed-forward network (as many as eight)."""
-    return 12 * n_layers * d_model**2
 
 
 def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, passes: float) -> list[str]:

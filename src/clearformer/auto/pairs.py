@@ -16,7 +16,9 @@ from clearformer.auto.budget import (
     Budget,
     Recommendation,
     bytes_per_token,
+    largest_shape,
     parts_for,
+    reason_of_size,
     reason_of_time,
     reason_to_end,
     seconds_of_steps,
@@ -80,7 +82,7 @@ def choose(budget: Budget) -> Recommendation:
     flops = seconds * budget.rate * UTILISATION
     growth = flops / REFERENCE_FLOPS
     wanted = parameters_for(growth, budget.n_bytes, budget.memory)
-    d_model, n_layers = shape_of(wanted)
+    d_model, n_layers = largest_shape(SHAPES, block_parameters, wanted)
     n_tokens = budget.n_bytes / 2 / bytes_per_token(tokenizer)  # per side
     flops_per_token = 6 * (block_parameters(d_model, n_layers) + vocabulary_of(tokenizer) * d_model)
     read = min(flops / flops_per_token, MOST_PASSES * n_tokens)
@@ -138,11 +140,6 @@ def parameters_for(growth: float, n_bytes: float, memory: float) -> float:
     return min(by_time, PARAMETERS_PER_BYTE * n_bytes, memory / 20)
 
 
-def shape_of(n_parameters: float) -> tuple[int, int]:
-    """Return the largest width and number of layers on each side with no more parameters in the blocks."""
-    return next((shape for shape in reversed(SHAPES) if block_parameters(*shape) <= n_parameters), SHAPES[0])
-
-
 def block_parameters(d_model: int, n_layers: int) -> int:
     """Count the parameters of three attentions (four matrices of D x D) and two feed-forward networks of width 2 D."""
     return (3 * 4 + 2 * 4) * n_layers * d_model**2
@@ -196,14 +193,11 @@ def reasons_of(
     model, objective = run.model, run.train.objective
     assert isinstance(objective, TranslationObjective)
     by_time = REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS)
-    limit = "scaled with the square root of the FLOPs"
-    if wanted < by_time:
-        limit = f"time for {by_time / 1e6:.1f}M, limited by the pairs or the memory"
     n_parameters = block_parameters(model.d_model, model.n_layers)
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
         f"{model.n_layers} + {model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: "
-        f"{limit}",
+        f"{reason_of_size(wanted, by_time, 'pairs')}",
         f"tokens: {words_for(run.tokenizer)}, {budget.n_texts:,} pairs, {budget.n_bytes / 1e6:.3g} MB; about "
         f"{n_steps:,} steps of {objective.batch_tokens:,} tokens per side",
         f"about {passes:.1f} passes over the pairs: dropout {model.dropout:g}",

@@ -14,8 +14,11 @@ from clearformer.auto.budget import (
     STREAM_BYTES,
     Budget,
     Recommendation,
+    block_parameters,
     bytes_per_token,
+    largest_shape,
     parts_for,
+    reason_of_size,
     reason_of_time,
     reason_to_end,
     seconds_of_steps,
@@ -147,12 +150,7 @@ def shape_of(n_parameters: float) -> tuple[int, int]:
     There are at least two layers, and at least four from a width of 192.
     """
     shapes = [(HEAD * heads, max(heads, 2 if heads < 3 else 4)) for heads in range(1, MOST_HEADS + 1)]
-    return next((s for s in reversed(shapes) if block_parameters(*s) <= n_parameters), shapes[0])
-
-
-def block_parameters(d_model: int, n_layers: int) -> int:
-    """Count the parameters of attention (four matrices of D x D) and feed-forward network (as many as eight)."""
-    return 12 * n_layers * d_model**2
+    return largest_shape(shapes, block_parameters, n_parameters)
 
 
 def context_for(flops: float, n_tokens: float) -> int:
@@ -212,12 +210,10 @@ def reasons_of(
     """List the reasons for the choices."""
     model, train = run.model, run.train
     by_time = REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS)
-    limit = "scaled with the square root of the FLOPs"
-    if wanted < by_time:
-        limit = f"time for {by_time / 1e6:.1f}M, limited by the text or the memory"
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
-        f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: {limit}",
+        f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: "
+        f"{reason_of_size(wanted, by_time, 'text')}",
         f"tokens: {words_for(run.tokenizer)}{of_trigrams(budget)}, {budget.n_bytes / 1e6:.3g} MB of text; about "
         f"{read / train.batch_size / model.max_seq_len:,.0f} steps of {train.batch_size} x {model.max_seq_len} tokens",
         f"learning rate of matrices {train.lr:g}: higher for shorter runs",

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from clearformer.auto import Budget, auto, measure
-from clearformer.auto.budget import SECONDS, seconds_of_steps, size_of
+from clearformer.auto.budget import SECONDS, block_parameters, seconds_of_steps, size_of
 from clearformer.auto.labelled import (
     BASELINE_SECONDS,
     BATCH,
     LONGEST,
     MOST_PASSES,
     SHORTEST,
-    block_parameters,
     choose,
     lr_for,
     wordpiece_dropout_for,

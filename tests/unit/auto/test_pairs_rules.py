@@ -12,9 +12,9 @@ from clearformer.auto.pairs import (
     LONGEST,
     MOST_PASSES,
     PARAMETERS_PER_BYTE,
+    SHAPES,
     block_parameters,
     choose,
-    shape_of,
 )
 from clearformer.data import PairsData
 from clearformer.errors import DataError
@@ -51,9 +51,8 @@ def test_what_comes_out_is_a_run_that_fits(n_bytes: int, seconds: float, rate: f
     assert run.model.family == "encoder-decoder"
     assert 0 <= run.model.dropout <= 0.3
     assert run.train.optimizer == Muon(adam_lr=0.01, cautious=True)
-    smallest = shape_of(0)
     shape = run.model.d_model, run.model.n_layers
-    assert shape == smallest or block_parameters(*shape) <= PARAMETERS_PER_BYTE * n_bytes
+    assert shape == SHAPES[0] or block_parameters(*shape) <= PARAMETERS_PER_BYTE * n_bytes
     assert isinstance(run.tokenizer, BPETokenizerSpec)
     assert 500 <= run.tokenizer.vocab_size <= 32_000
 
