@@ -43,16 +43,6 @@ class LayerCache(ABC):
         marks the other dropped ones as padding.
         """
 
-    def settle(self) -> None:  # noqa: B027  (for most there is nothing to do)
-        """Take what the last call added as final; until then `undo` may follow."""
-
-    def undo(self, length: int) -> None:  # noqa: B027
-        """Forget what a failed call added to the first `length` positions.
-
-        A cache that stores every position need act only where none remain: later positions overwrite those past
-        `length`, but another batch may have other rows.
-        """
-
     @abstractmethod
     def select(self, rows: Rows) -> None:
         """Keep the given rows of the batch."""
@@ -90,10 +80,6 @@ class KeyValueCache(LayerCache):
     def hold(self) -> None:
         """Every position is stored, so there is nothing to record."""
 
-    def undo(self, length: int) -> None:
-        if not length:
-            self.buffers = None
-
     def select(self, rows: Rows) -> None:
         if self.buffers is not None:
             keys, values = self.buffers
@@ -114,7 +100,6 @@ class LinearCache(LayerCache):
         self._holds = False  # whether `keep` may drop some of the next call's positions
         self._held: tuple[Tensor, Tensor, Tensor, Tensor] | None = None  # sums before it, its keys and values
         self._seen, self._n_seen = KeyValueCache(), 0  # the keys and values themselves, for hooked scores
-        self._settled: tuple[Tensor | None, Tensor | None, int] = None, None, 0  # sums and number, for `undo`
 
     def sums(
         self, keys: Float[Tensor, "B H T Dh"], values: Float[Tensor, "B H T Dv"]
@@ -141,14 +126,6 @@ class LinearCache(LayerCache):
         self.outer, self.keys = outer + keys.transpose(-2, -1) @ values, sum_of_keys + keys.sum(2)
         self._holds, self._held = False, None
         self._n_seen = min(self._n_seen, length)
-        self.settle()
-
-    def settle(self) -> None:
-        self._settled = self.outer, self.keys, self._n_seen
-
-    def undo(self, length: int) -> None:
-        self.outer, self.keys, self._n_seen = self._settled
-        self._seen.undo(self._n_seen)
 
     def with_earlier(
         self, n_before: int, keys: Float[Tensor, "B H T Dh"], values: Float[Tensor, "B H T Dv"]
@@ -170,7 +147,6 @@ class LinearCache(LayerCache):
         if self.outer is not None and self.keys is not None:
             self.outer, self.keys = self.outer[rows], self.keys[rows]
         self._seen.select(rows)
-        self.settle()
 
 
 class MemoryCache(LayerCache):
@@ -187,10 +163,6 @@ class MemoryCache(LayerCache):
 
     def hold(self) -> None:
         """The source stays the same, so there is nothing to record."""
-
-    def undo(self, length: int) -> None:
-        if not length:
-            self._keys_values = None
 
     def select(self, rows: Rows) -> None:
         if self._keys_values is not None:
@@ -213,31 +185,28 @@ class Cache:
         self.all = [each for layer in layers for each in layer if each is not None]
         self.length = 0
         self.padding: SourcePadding = None
-        self._settling = [each for each in self.all if type(each).settle is not LayerCache.settle]
-        self._n_rows: int | None = None  # of the batch, once it is known
-        self._begun = False  # still so at the next call where one has failed
+        self._n_rows: int | None = None  # of the batch, from the first call on
+        self._is_whole = (
+            True  # unless a call has failed halfway: some layers have its positions then, some have not
+        )
 
-    def begin(self, n_rows: int) -> None:
-        """Begin a call, which `extend` ends; one that failed in between has added nothing.
+    def check(self, n_rows: int) -> None:
+        """Check that the next call may add to the cache.
 
         Raises:
-            UserError: the batch has another number of rows than those before.
+            UserError: the batch has another number of rows than the cache, or the last call failed halfway.
         """
-        if self._begun:
-            self._undo()
+        if not self._is_whole:
+            raise UserError("cache: its last call failed halfway; model.new_cache() begins anew")
         if self._n_rows is not None and self._n_rows != n_rows:
             raise UserError(
                 f"tokens: a batch of {count(n_rows, 'row')}, but the cache holds {self._n_rows} "
                 "(cache.select(rows) keeps some of them; model.new_cache() begins anew)"
             )
-        self._begun, self._n_rows = True, n_rows
 
-    def _undo(self) -> None:
-        for each in self.all:
-            each.undo(self.length)
-        self._begun = False
-        if not self.length:
-            self._n_rows = None
+    def begin(self, n_rows: int) -> None:
+        """Begin a call, which `extend` ends."""
+        self._n_rows, self._is_whole = n_rows, False
 
     def joined_padding(self, n_new: int, padding: Padding) -> SourcePadding:
         """Return the padding of the positions so far and of T new ones, or None where neither has a padding mask."""
@@ -257,12 +226,10 @@ class Cache:
             each.make_room(self.length, n)
 
     def extend(self, n_new: int, padding: SourcePadding) -> None:
-        """Count T new positions, and store the padding of all S: the layers hold them now."""
+        """End a call: count its T new positions, and store the padding of all S."""
         self.length += n_new
         self.padding = padding
-        for each in self._settling:
-            each.settle()
-        self._begun = False
+        self._is_whole = True
 
     def hold(self) -> None:
         """Record what the next call adds, so that `keep` can drop some of its positions."""
@@ -287,8 +254,6 @@ class Cache:
 
     def select(self, rows: Rows) -> None:
         """Keep the given rows of the batch, in that order (repeats allowed)."""
-        if self._begun:
-            self._undo()
         for each in self.all:
             each.select(rows)
         if self._n_rows is not None:

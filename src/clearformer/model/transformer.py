@@ -86,7 +86,7 @@ class Transformer(HookedModule, ABC):
 
     They raise UserError for sequences longer than `max_seq_len`, for anything but a tensor [B T] of token ids, for ids
     outside the vocabulary (not on a GPU), for a padding that is no such tensor of bools, and for a source or a cache of
-    another number of rows. A call that fails adds nothing to the cache.
+    another number of rows.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -178,10 +178,12 @@ class Transformer(HookedModule, ABC):
         check_same_rows(tokens, memory)
         x = self.token_vectors(tokens, token_types)
         if cache:
-            cache.begin(len(tokens))
+            cache.check(len(tokens))
         mask = self.mask(tokens, padding, causal, cache)
+        if cache:
+            cache.begin(len(tokens))
         x = self.stack(prefix).run(x, mask, self.p_dropout, cache, memory, last_only)
-        if cache:  # last: a call that fails adds nothing
+        if cache:
             cache.extend(tokens.shape[1], mask.padding)
         return x
 
