@@ -330,7 +330,7 @@ def test_a_model_is_built_of_settings_by_their_names() -> None:
 @pytest.mark.parametrize(
     ("config", "line"),
     [
-        ("quick", r"got a preset name: pass cf\.preset\('quick'\)\.model$"),
+        ("quick", r"got a preset name: pass cf\.preset\('quick', model=\{'vocab_size': N\}\)\.model$"),
         (cf.preset("quick"), r"got a run's configuration: pass its \.model$"),
         (5, "^a model is built from a ModelConfig or settings by name; got 5$"),
         ({3: 4}, "^a setting's name is text; got 3$"),

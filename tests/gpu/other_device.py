@@ -12,7 +12,7 @@ For a process of its own, which imports this before the package: the device is m
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ContextDecorator, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,10 +21,14 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
+class Unchanged(nullcontext[None], ContextDecorator):
+    """Nothing changed, in a `with` block or in a decorated function."""
+
+
 def without_inference_tensors(mode: Any = True) -> Any:
     """Replace `torch.inference_mode`, which may be given a function or False, too."""
     if mode is False:
-        return nullcontext()
+        return Unchanged()
     return torch.no_grad() if mode is True else torch.no_grad()(mode)
 
 

@@ -126,6 +126,7 @@ def test_a_plain_name_is_a_folder_in_the_runs_folder(name: str, tmp_path: Path) 
 def test_a_taken_name_is_refused_with_the_ways_out(trained: Trained, tmp_path: Path) -> None:
     trained("a", "train.max_steps=1")
     (tmp_path / "runs" / "half-made").mkdir()
+    (tmp_path / "runs" / "half-made" / "notes.txt").touch()
 
     with pytest.raises(RunError, match=r"--run: .*/a exists; .*--resume.*another name"):
         new_run("a")
