@@ -520,7 +520,7 @@ def read_own_data(run: RunLike, *, allow_changed: bool = False, can_choose: bool
         RunError: the run was imported or is kept in no folder and has none, or its env.json does not record them.
     """
     check_has_own_data(run, can_choose)
-    others = f"or give others ({OTHERS})" if can_choose else ""
+    others = f", or give others ({OTHERS})" if can_choose else ""
     try:
         prepared = prepare_data(
             run.config.data,
@@ -529,13 +529,13 @@ def read_own_data(run: RunLike, *, allow_changed: bool = False, can_choose: bool
             uses_labels=run.config.train.objective.predicts_classes,
         )
     except (DataError, TokenizerError) as error:
-        raise DataError(
-            f"{error}; the run was trained on these: restore them{others and ', ' + others}"
-        ) from None
+        raise DataError(f"{error}; the run was trained on these: restore them{others}") from None
     difference = run.folder.difference_of_text(prepared.manifest["source"]["sha256"])
     if difference and not allow_changed:
         accept = (
-            f", {others}, or accept the change (allow_changed=True, --changed-data)" if can_choose else ""
+            f", give others ({OTHERS}), or accept the change (allow_changed=True, --changed-data)"
+            if can_choose
+            else ""
         )
         raise DataError(f"{difference}, so held-out text may be training text: restore the data{accept}")
     return OwnData(prepared, difference is not None)

@@ -336,7 +336,7 @@ def test_errors_about_own_data_advise_only_what_their_caller_takes(
     text_file.write_text(TEXT + "line of a text\n")
     with pytest.raises(DataError, match=r"restore the data$"):
         read_own_data(read_run("a", device="cpu"))
-    with pytest.raises(DataError, match=r"restore the data, or give others .*--changed-data\)$"):
+    with pytest.raises(DataError, match=r"restore the data, give others .*, or accept .*--changed-data\)$"):
         read_own_data(read_run("a", device="cpu"), can_choose=True)
     text_file.unlink()
     with pytest.raises(DataError, match=r"the run was trained on these: restore them$"):

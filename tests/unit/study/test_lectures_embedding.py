@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from clearformer import lens
 from clearformer.hooks import Hook
 from clearformer.lens import quiet
 from clearformer.run import Run, replay
@@ -14,9 +15,11 @@ from clearformer.study.lectures.embedding import BY_DEPTH, LAST, QK, QKV, STUDIE
 from clearformer.study.measures.attention import causal_mask
 from clearformer.study.measures.attention_maps import (
     effects_without_each,
+    last_weights,
     rank_correlation,
     weights_against_effects,
 )
+from clearformer.study.measures.held_out import text_split
 from clearformer.study.measures.ngrams import (
     after_pairs,
     counted_next,
@@ -26,6 +29,7 @@ from clearformer.study.measures.ngrams import (
 )
 from clearformer.study.measures.patterns import pattern_of, self_weight, with_first_weights
 from clearformer.study.measures.samples import known_words, temperatures
+from clearformer.study.measures.stream import windows_of
 from clearformer.study.outcomes import NOT_RUN, outcome
 from clearformer.study.running import compute, trained
 from clearformer.study.store import Store
@@ -178,8 +182,21 @@ def test_effects_of_removal_are_those_of_the_other_weights_scaled_up(text: str, 
 def test_weights_are_ranked_against_effects(text: str, store: Store) -> None:
     assert rank_correlation(np.array([1.0, 9.0, 3.0]), np.array([-5.0, 0.0, -1.0])) == pytest.approx(1)
     assert rank_correlation(np.array([1.0, 9.0, 3.0]), np.array([5.0, 0.0, 1.0])) == pytest.approx(-1)
-    found = weights_against_effects(run_of(BY_DEPTH[1], text, store), n_windows=3, n_tokens=7)
-    assert found["same"] + found["other"] == 1
+    run = run_of(BY_DEPTH[1], text, store)
+    tokens = training_tokens(run)[:7]
+    with torch.no_grad():
+        weights = last_weights(run.model, torch.from_numpy(tokens.astype(np.int64)))
+    patterns = lens.attention(run, tokens.tolist()).patterns  # by layer, [H T T]
+    assert weights == pytest.approx(
+        np.stack([np.asarray(each)[:, -1, :-1].mean(0) for each in patterns.values()])
+    )
+
+    found = weights_against_effects(run, n_windows=1, n_tokens=7)
+    window = windows_of(text_split(run), 1, 7)[0]
+    with torch.no_grad(), quiet(run.model):
+        most_read = last_weights(run.model, window).mean(0).argmax()
+        matters_most = effects_without_each(run.model, window, [0, 1]).argmax()
+    assert (found["same"], found["other"]) == ((1, 0) if most_read == matters_most else (0, 1))
     assert [row[0] for row in found["by_layer"]] == [0, 1]
     assert all(-1 <= row[1] <= 1 for row in found["by_layer"])
 

@@ -26,12 +26,13 @@ from clearformer.study.outcomes import (
     outcome,
     student_quantile,
 )
-from clearformer.study.report.content import arm_row
+from clearformer.study.report.content import arm_row, table_of_arms
 from clearformer.study.store import Record
 from clearformer.study.study import Training
 from clearformer.study.trials import trials
 
 from .parts import tiny_study
+from .reported import outcome_of, study
 
 Numbers = Mapping[str, list[float]]
 
@@ -188,3 +189,21 @@ def test_a_misspelt_arm_is_named() -> None:
             ask("Loss", "x")
     with pytest.raises(UserError, match="there is no arm"):
         of.difference("loss", "zzz", "x")
+
+
+def of_values(**by_arm: dict[str, float]) -> Outcome:
+    """An outcome of arms that have values of their own, one seed each."""
+    return outcome_of(study(*by_arm, seeds=1), {arm: [values] for arm, values in by_arm.items()})
+
+
+def test_values_that_each_belong_to_one_arm_have_a_row_each() -> None:
+    """Such as worked values: a column for each would be empty but for one arm."""
+    of = of_values(a={"x": 1.0}, b={"y": 2.0}, c={"z": 3.0})
+    assert of.is_sparse(of.numbers())
+    table = table_of_arms(of, of.numbers())
+    assert table.heads == ("arm", "value", "measured", "seeds")
+    assert table.rows == (("a", "x", "1", "1"), ("b", "y", "2", "1"), ("c", "z", "3", "1"))
+    shared = of_values(a={"x": 1.0}, b={"x": 2.0}, c={"z": 3.0})
+    assert not shared.is_sparse(shared.numbers())
+    assert table_of_arms(shared, shared.numbers()).heads[0] == "arm"
+    assert len(table_of_arms(shared, shared.numbers()).rows) == 3
