@@ -19,7 +19,7 @@ from torch import Tensor
 
 from clearformer.data.text.batches import IGNORED
 from clearformer.model import Transformer
-from clearformer.training.tasks.losses import CHUNK_LOGITS, in_chunks_is_faster
+from clearformer.training.tasks.losses import CHUNK_LOGITS, FEWEST_ROWS, in_chunks_is_faster
 
 PASSES = 2
 
@@ -99,7 +99,8 @@ class ChunkedRDrop(torch.autograd.Function):
         d_h, d_weight = torch.empty_like(h), torch.zeros_like(weight, dtype=dtype)
         total = torch.zeros((), dtype=torch.float64, device=h.device)
         # Intermediate results need room as well as the logits, so half as many logits at once are fastest.
-        rows, each = max(1, CHUNK_LOGITS // (2 * PASSES * len(weight))), smoothing / len(weight)
+        rows = max(FEWEST_ROWS // PASSES, CHUNK_LOGITS // (2 * PASSES * len(weight)))
+        each = smoothing / len(weight)
         for h_c, d_h_c, target in zip(h.split(rows, 1), d_h.split(rows, 1), targets.split(rows), strict=True):
             logprobs = (h_c @ weight.T).log_softmax(-1, dtype=dtype)  # [2 C V]
             places = target.expand(PASSES, -1).unsqueeze(2)
