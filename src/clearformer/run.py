@@ -92,7 +92,7 @@ class Run:
             check_labels(labels, model, config)
         self.model, self.tokenizer, self.step = model, tokenizer, checked_step(step)
         if config is None:
-            self.config = run_config(model.config, labels, tokenizer.kind)
+            self.config = run_config(model.config, labels, tokenizer)
         else:
             self.config = fitted_config(config, model)
         # Absolute, so that it stays valid when the current directory changes.

@@ -27,7 +27,7 @@ def from_hf(folder: str | Path, name: str | None = None) -> Loaded:
     model = read_model(source)
     tokenizer = read_tokenizer(source, model.fields, model.config)
     labels = None if model.config.n_classes is None else labels_of(model.fields)
-    config = run_config(model.config, labels, tokenizer.kind)
+    config = run_config(model.config, labels, tokenizer)
     write_run(target.path, config, tokenizer, model.weights)
     return read_run(target.path, device="cpu")
 

@@ -343,14 +343,14 @@ def _make_way(target: Path) -> None:
 
 
 def run_config(
-    model: ModelConfig, labels: tuple[str, ...] | None = None, tokenizer: str | None = None
+    model: ModelConfig, labels: tuple[str, ...] | None = None, tokenizer: Tokenizer | None = None
 ) -> RunConfig:
     """Return a run's configuration for a model from elsewhere; its data are unknown, so they are its task's default.
 
     Args:
         model: The model's settings.
         labels: The names of its classes; by default their numbers.
-        tokenizer: The kind of its tokenizer; a kind that no setting names is ignored.
+        tokenizer: Its tokenizer, whose kind and size are set if settings can name the kind.
     """
     data, objective = TASKS["classes" if model.n_classes is not None else model.family]
     if isinstance(data, LabelledData) and model.n_classes is not None:
@@ -358,7 +358,11 @@ def run_config(
     train = TrainConfig(objective=objective, max_steps=STEPS, dtype="float32", compile=False)
     config = RunConfig(model=model, data=data, train=train)
     known = slot_variants(RunConfig.model_fields["tokenizer"])
-    return config.replace(tokenizer=known[tokenizer]()) if tokenizer in known else config
+    if tokenizer is None or tokenizer.kind not in known:
+        return config
+    spec = known[tokenizer.kind]
+    size = {"vocab_size": tokenizer.vocab_size} if "vocab_size" in spec.model_fields else {}
+    return config.replace(tokenizer=spec(**size))
 
 
 def kept_steps(folder: RunFolder) -> list[int]:

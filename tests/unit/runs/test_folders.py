@@ -33,7 +33,7 @@ from clearformer.runs.folders import (
     run_config,
     write_run,
 )
-from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, Tokenizer
+from clearformer.text import BPETokenizerSpec, ByteTokenizer, ByteTokenizerSpec, CharTokenizerSpec, Tokenizer
 from clearformer.training.config import RunConfig
 from clearformer.training.objectives import ClassificationObjective, MaskedObjective, TranslationObjective
 from clearformer.training.store.checkpoint import MODEL, Checkpoint, Progress, save_checkpoint, step_of
@@ -137,9 +137,13 @@ def test_the_data_and_the_objective_of_a_model_alone_are_those_of_its_kind(
     assert getattr(config.data, "labels", None) == labels
 
 
-def test_the_tokenizer_s_kind_is_set_where_a_setting_names_it() -> None:
-    assert run_config(ModelConfig(), tokenizer="byte").tokenizer == ByteTokenizerSpec()
-    assert run_config(ModelConfig(), tokenizer="unheard of").tokenizer == RunConfig().tokenizer
+def test_the_tokenizer_s_kind_and_size_are_set_where_settings_name_the_kind() -> None:
+    pieces = BPETokenizerSpec(vocab_size=258).train(["abab cdcd"])
+    unknown = type("OfAnotherKind", (ByteTokenizer,), {"kind": "unheard of"})()
+
+    assert run_config(ModelConfig(), tokenizer=ByteTokenizer()).tokenizer == ByteTokenizerSpec()
+    assert run_config(ModelConfig(), tokenizer=pieces).tokenizer == BPETokenizerSpec(vocab_size=258)
+    assert run_config(ModelConfig(), tokenizer=unknown).tokenizer == RunConfig().tokenizer
 
 
 # --- names --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from clearformer.config import as_written, flat, whole
+from clearformer.config import Spec, as_written, flat, whole
 from clearformer.errors import CheckpointError, ConfigError, RunError
 from clearformer.model import ModelConfig, Transformer
 from clearformer.text import Tokenizer, TokenizerConfig
@@ -42,8 +42,8 @@ def pretrained_tokenizer(config: RunConfig) -> Tokenizer | None:
     theirs = folder.read_config()
     if config.tokenizer != theirs.tokenizer:
         raise ConfigError(
-            f"tokenizer: {_described(config.tokenizer)} is not {_described(theirs.tokenizer)}, the tokenizer of "
-            f"train.pretrained={folder.path}; remove the setting to use that one"
+            f"{_other_tokenizer(config.tokenizer, theirs.tokenizer)}: train.pretrained={folder.path} comes with its "
+            "tokenizer; remove the setting to use that one"
         )
     return folder.read_tokenizer(theirs.model.vocab_size)
 
@@ -116,19 +116,31 @@ def _sha256(checkpoints: Path, step: int) -> Any:
     return describe(step_folder(checkpoints, step) / MODEL)["sha256"]
 
 
+def _other_tokenizer(own: TokenizerConfig, theirs: TokenizerConfig) -> str:
+    """Return the settings of a tokenizer that differ from another's; of another kind's, the kind alone."""
+    if own.kind != theirs.kind:
+        return f"tokenizer.kind={own.kind} (there {theirs.kind})"
+    differing = _differing(own, theirs)
+    return ", ".join(f"tokenizer.{key}={mine} (there {its})" for key, (mine, its) in differing.items())
+
+
 def _other_settings(own: ModelConfig, theirs: ModelConfig) -> str:
     """Return the settings of a model that differ from those that its weights were trained with, but for its heads."""
-    before = flat(whole(theirs))
     return ", ".join(
-        f"model.{key}={as_written(value)} (there {as_written(before.get(key))})"
-        for key, value in flat(whole(own)).items()
-        if key.partition(".")[0] not in MAY_DIFFER and before.get(key) != value
+        f"model.{key}={mine} (there {its})"
+        for key, (mine, its) in _differing(own, theirs).items()
+        if key.partition(".")[0] not in MAY_DIFFER
     )
 
 
-def _described(tokenizer: TokenizerConfig) -> str:
-    size = getattr(tokenizer, "vocab_size", None)
-    return tokenizer.kind if size is None else f"{tokenizer.kind} with {size} tokens"
+def _differing(own: Spec, theirs: Spec) -> dict[str, tuple[str, str]]:
+    """Return the settings that differ between two specs, as written in `own` and in `theirs`."""
+    before = flat(whole(theirs))
+    return {
+        key: (as_written(value), as_written(before.get(key)))
+        for key, value in flat(whole(own)).items()
+        if before.get(key) != value
+    }
 
 
 def _shape(tensor: object) -> str:

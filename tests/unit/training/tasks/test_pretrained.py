@@ -219,15 +219,26 @@ def test_a_model_of_another_shape_is_refused(
     assert not run_folder("a").path.exists()
 
 
+@pytest.mark.parametrize(
+    ("theirs", "named"),
+    [
+        (("tokenizer=byte",), r"kind=bpe \(there byte\)"),
+        (("tokenizer=bpe", "tokenizer.vocab_size=280"), r"vocab_size=270 \(there 280\)"),
+    ],
+    ids=["of another kind", "of another size"],
+)
 def test_another_tokenizer_is_refused(
-    trained: Trained, run_folder: Folders, begin_with: Callable[[str], str]
+    trained: Trained,
+    run_folder: Folders,
+    begin_with: Callable[[str], str],
+    theirs: tuple[str, ...],
+    named: str,
 ) -> None:
-    trained("masked", "masked", "train.max_steps=1")
+    trained("masked", "masked", "train.max_steps=1", *theirs)
     other = ("tokenizer=bpe", "tokenizer.vocab_size=270")
 
     with pytest.raises(
-        ConfigError,
-        match=r"tokenizer: bpe with 270 tokens is not byte, .*train\.pretrained=.*; remove the setting",
+        ConfigError, match=rf"tokenizer\.{named}: train\.pretrained=.* its tokenizer; remove the setting"
     ):
         trained("a", "classification", begin_with("masked"), *other)
     assert not run_folder("a").path.exists()
