@@ -29,7 +29,7 @@ from clearformer.data import PairDataset, PairsData
 from clearformer.data.pairs.files import PairSplit
 from clearformer.evaluation.translation import TranslationScores, bleu, evaluate_translation
 from clearformer.run import Run, load
-from clearformer.runs.folders import read_own_data
+from clearformer.runs.own_data import read_own_data
 from clearformer.training.store.checkpoint import list_checkpoints, step_of
 
 BEAMS = 5

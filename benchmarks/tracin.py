@@ -60,7 +60,7 @@ def trained(steps: int, text: Path) -> Any:
 def held_out_places(run: Any, n: int) -> list[tuple[list[int], int]]:
     """Tokens of the held-out text, and the token that comes next, at places drawn by the seed."""
     from clearformer.data import Dataset
-    from clearformer.runs.folders import read_own_data
+    from clearformer.runs.own_data import read_own_data
 
     prepared = read_own_data(run).prepared
     assert isinstance(prepared, Dataset)

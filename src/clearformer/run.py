@@ -29,8 +29,8 @@ from clearformer.runs.folders import (
     run_config,
     write_run,
 )
-from clearformer.runs.folders import kept_steps as steps_kept_in
 from clearformer.runs.int8 import int8_losses
+from clearformer.runs.kept_weights import kept_steps as steps_kept_in
 from clearformer.runs.scores import evaluate
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig

@@ -13,8 +13,8 @@ from clearformer.cli import main
 from clearformer.decoding.fast.int8 import with_int8_weights
 from clearformer.evaluation.language_model import evaluate_split
 from clearformer.run import load
-from clearformer.runs.folders import read_own_data
 from clearformer.runs.int8 import WINDOWS
+from clearformer.runs.own_data import read_own_data
 
 TINY = [
     "model.d_model=8",

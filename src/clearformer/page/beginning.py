@@ -9,7 +9,7 @@ from clearformer.errors import ClearformerError
 from clearformer.page.selection import Selection
 from clearformer.run import Run
 from clearformer.runs.evaluation import HELD_OUT
-from clearformer.runs.folders import read_own_data
+from clearformer.runs.own_data import read_own_data
 
 N_TOKENS = 48
 N_LETTERS = 8  # without a text: the first words or letters of the vocabulary

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from clearformer.run import Run
-from clearformer.runs.folders import folder_of, kept_steps
+from clearformer.runs.folders import folder_of
+from clearformer.runs.kept_weights import kept_steps
 from clearformer.training.store.folder import RunFolder
 
 EVERY_SECONDS = 0.5

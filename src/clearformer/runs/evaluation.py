@@ -13,7 +13,8 @@ from clearformer.data.labelled.reading import names_its_fields
 from clearformer.decoding.loop import NOT_FINITE
 from clearformer.errors import ConfigError, NonFiniteError, RunError, UserError, shown
 from clearformer.files import user_path
-from clearformer.runs.folders import RunLike, read_own_data
+from clearformer.runs.folders import RunLike
+from clearformer.runs.own_data import read_own_data
 from clearformer.training.config import RunConfig
 from clearformer.training.tasks import TASKS, task_type
 from clearformer.training.tasks.reports import EvaluationReport, Section

@@ -1,9 +1,8 @@
-"""Runs by their names or folders: finding, listing and naming them, reading their checkpoints and their data."""
+"""Runs by their names or folders: finding, listing and naming them, reading and writing them whole."""
 
 import os
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 from numbers import Integral
@@ -12,19 +11,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from clearformer.config import slot_variants
-from clearformer.data import Data, LabelledData, PairsData, Prepared, TextData, prepare_data
+from clearformer.data import Data, LabelledData, PairsData, TextData
 from clearformer.decoding.arguments import check_whole
 from clearformer.device import resolve_device
 from clearformer.errors import (
     CheckpointError,
-    DataError,
     RunError,
-    TokenizerError,
     did_you_mean,
     shortened,
     shown,
@@ -40,6 +35,7 @@ from clearformer.files import (
     user_path,
 )
 from clearformer.model import ModelConfig, Transformer, build_undrawn
+from clearformer.runs.kept_weights import find_weights
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.objectives import (
@@ -51,15 +47,11 @@ from clearformer.training.objectives import (
 )
 from clearformer.training.store.checkpoint import (
     MODEL,
-    STATE,
     Checkpoint,
     Progress,
-    best_step,
     link,
-    list_checkpoints,
     save_checkpoint,
     step_of,
-    verify,
 )
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.store.lock import one_writer
@@ -72,10 +64,7 @@ TASKS: dict[str, tuple[Data, Objective]] = {
 }
 UNKEPT = "model"
 """The name of a run that is kept in no folder."""
-OTHERS = "data=FILE, on the command line --data FILE"
 STEPS = 1000  # `train.max_steps` of a run that was not trained here
-TIMES_LISTED = 20  # attempts to read checkpoints that training may delete meanwhile
-STEPS_LISTED = 16  # in a message
 LONGEST_NAME = 100  # characters of a run's name
 MOST_BYTES = 200  # of a run's name; file systems take 255
 
@@ -363,198 +352,3 @@ def run_config(
     spec = known[tokenizer.kind]
     size = {"vocab_size": tokenizer.vocab_size} if "vocab_size" in spec.model_fields else {}
     return config.replace(tokenizer=spec(**size))
-
-
-def kept_steps(folder: RunFolder) -> list[int]:
-    """Return the steps whose weights a run keeps, in checkpoints or snapshots, the earliest first."""
-    return sorted(kept_folders(folder))
-
-
-def kept_folders(folder: RunFolder) -> dict[int, Path]:
-    """Return the folders of the weights that a run keeps, by step; a checkpoint comes before a snapshot."""
-    paths = [*list_checkpoints(folder.snapshots), *list_checkpoints(folder.checkpoints)]
-    return {step_of(path): path for path in paths}
-
-
-def find_kept(folder: RunFolder, step: int) -> Path | None:
-    """Return the checkpoint or snapshot of a step; None if the run keeps neither."""
-    return kept_folders(folder).get(step)
-
-
-def find_weights(folder: RunFolder, checkpoint: str, average: int) -> tuple[Path, dict[str, Tensor]]:
-    """Return the folder of a checkpoint or snapshot and its weights, or the mean of several checkpoints; see `load`.
-
-    A run in progress deletes old checkpoints. If one is gone before it is read, they are listed again.
-    """
-    for _ in range(TIMES_LISTED):
-        path = find_checkpoint(folder, checkpoint)
-        paths = [path] if average == 1 else last_checkpoints(folder, step_of(path), average)
-        try:
-            return path, mean_weights(paths)
-        except CheckpointError:
-            if all(each.is_dir() for each in paths):
-                raise
-    raise CheckpointError(f"{folder.checkpoints}: checkpoints are deleted faster than they are read")
-
-
-def mean_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
-    """Return the mean of the weights of some checkpoints, each verified; summed in float64.
-
-    The mean of a run's last checkpoints is often better than each of them (Vaswani et al. 2017, 6.1, take five).
-
-    Raises:
-        CheckpointError: one of them is damaged, or they are not of the same model.
-    """
-    first = verified_weights(checkpoints[0])
-    if len(checkpoints) == 1:
-        return first
-    shapes = {name: weight.shape for name, weight in first.items()}
-    sums = {name: weight.double() for name, weight in first.items()}
-    for path in checkpoints[1:]:
-        weights = verified_weights(path)
-        if {name: weight.shape for name, weight in weights.items()} != shapes:
-            raise CheckpointError(f"{path / MODEL}: its weights are not those of {checkpoints[0] / MODEL}")
-        for name, weight in weights.items():
-            sums[name] += weight
-    return {name: (total / len(checkpoints)).to(first[name].dtype) for name, total in sums.items()}
-
-
-def verified_weights(checkpoint: Path) -> dict[str, Tensor]:
-    """Verify a checkpoint or snapshot and read its weights.
-
-    Raises:
-        CheckpointError: it is damaged.
-    """
-    verify(checkpoint, MODEL, STATE)
-    try:
-        return load_file(checkpoint / MODEL)
-    except (OSError, SafetensorError) as error:  # deleted meanwhile, by the training that goes on
-        raise CheckpointError(f"{checkpoint / MODEL}: damaged: {error}") from None
-
-
-def last_checkpoints(folder: RunFolder, step: int, n: int) -> list[Path]:
-    """Return `n` checkpoints, that of a step and those before it, the newest first.
-
-    Raises:
-        RunError: there are fewer, or the step has a snapshot only.
-    """
-    if n < 1:
-        raise RunError(f"average: takes at least 1 checkpoint; got {n}")
-    paths = [path for path in list_checkpoints(folder.checkpoints) if step_of(path) <= step]
-    if step not in map(step_of, paths):
-        raise RunError(
-            f"average: only checkpoints are averaged, and step {step} of {folder.path} is a snapshot; remove it"
-        )
-    if len(paths) < n:
-        raise RunError(
-            f"average: {folder.path} has {len(paths)} checkpoint{'s' * (len(paths) != 1)} up to step {step}, but "
-            f"{n} are needed; train.keep_last sets how many are kept, train.checkpoint_every how often one is written"
-        )
-    return paths[:n]
-
-
-def find_checkpoint(folder: RunFolder, which: str) -> Path:
-    """Return the folder of a checkpoint: `latest`, `best`, or the number of a step, which may be a snapshot's.
-
-    Raises:
-        RunError: the run has no such checkpoint.
-        CheckpointError: the newest checkpoint, which records the best one, is damaged.
-    """
-    kept = kept_folders(folder)
-    by_number = {str(step): path for step, path in kept.items()}
-    if which in by_number:
-        return by_number[which]
-    steps = {step_of(path): path for path in list_checkpoints(folder.checkpoints)}
-    if not steps:
-        meanwhile = f", or open one of its snapshots: {listed(kept)}" if kept else ""
-        raise RunError(f"{folder.path} has no checkpoint yet; train it with --resume{meanwhile}")
-    if which == "latest":
-        return steps[max(steps)]
-    if which == "best":
-        best = best_step(folder.checkpoints)
-        if best not in steps:
-            raise RunError(f"checkpoint: no checkpoint of {folder.path} was evaluated; use latest")
-        return steps[best]
-    snapshots = f"; snapshots of {steps_listed(kept.keys() - steps)}" if len(kept) > len(steps) else ""
-    replayed = which in map(str, range(max(steps)))
-    raise RunError(
-        f"checkpoint: {folder.path} has no checkpoint {shown(which)}; there are latest, best and "
-        f"{steps_listed(steps)}{snapshots}{'; cf.replay(run, STEP) in Python recreates any earlier step' * replayed}"
-    )
-
-
-def steps_listed(steps: Collection[int]) -> str:
-    """Name steps for a message: `step 5`, `steps 5, 10`."""
-    return f"step{'s' * (len(steps) != 1)} {listed(steps)}"
-
-
-def listed(steps: Iterable[int]) -> str:
-    """Format steps for a message; of many, the first ones and the last."""
-    numbers = [str(step) for step in sorted(steps)]
-    return ", ".join(
-        numbers if len(numbers) <= STEPS_LISTED else [*numbers[: STEPS_LISTED - 1], "...", numbers[-1]]
-    )
-
-
-@dataclass(frozen=True)
-class OwnData:
-    """The data that a run was trained on, in its own tokens.
-
-    Attributes:
-        prepared: The splits by name, and how they were made.
-        changed: Whether the data have changed since training, so that held-out data may have been training data.
-    """
-
-    prepared: Prepared
-    changed: bool
-
-
-def read_own_data(run: RunLike, *, allow_changed: bool = False, can_choose: bool = False) -> OwnData:
-    """Read the data that a run was trained on, and compare them with the data of that time.
-
-    All code that evaluates a run on its own data reads them here.
-
-    Args:
-        run: Any run.
-        allow_changed: Whether to accept data that have changed since training; otherwise they are refused.
-        can_choose: Whether the caller takes other data (`data=`) or changed ones, so that errors may advise it.
-
-    Raises:
-        DataError: they have changed since training, or cannot be read.
-        RunError: the run was imported or is kept in no folder and has none, or its env.json does not record them.
-    """
-    check_has_own_data(run, can_choose)
-    others = f", or give others ({OTHERS})" if can_choose else ""
-    try:
-        prepared = prepare_data(
-            run.config.data,
-            run.tokenizer,
-            max_tokens=run.config.model.max_seq_len,
-            uses_labels=run.config.train.objective.predicts_classes,
-        )
-    except (DataError, TokenizerError) as error:
-        raise DataError(f"{error}; the run was trained on these: restore them{others}") from None
-    difference = run.folder.difference_of_text(prepared.manifest["source"]["sha256"])
-    if difference and not allow_changed:
-        accept = (
-            f", give others ({OTHERS}), or accept the change (allow_changed=True, --changed-data)"
-            if can_choose
-            else ""
-        )
-        raise DataError(f"{difference}, so held-out text may be training text: restore the data{accept}")
-    return OwnData(prepared, difference is not None)
-
-
-def check_has_own_data(run: RunLike, can_choose: bool) -> None:
-    """Raise RunError for a run whose training data are unknown, before data are read that are not its own."""
-    whose = "this run"
-    try:
-        whose = str(run.folder.path)
-        run.folder.trained_on()
-    except RunError:
-        way_on = (
-            f"evaluate it on your own ({OTHERS})" if can_choose else "this needs a run that was trained here"
-        )
-        raise RunError(
-            f"{whose}: its training data are unknown, as it was imported or made in Python; {way_on}"
-        ) from None

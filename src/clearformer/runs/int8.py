@@ -10,7 +10,8 @@ from clearformer.errors import RunError
 from clearformer.evaluation.language_model import evaluate_split
 from clearformer.results import Result
 from clearformer.runs.evaluation import HELD_OUT
-from clearformer.runs.folders import RunLike, read_own_data
+from clearformer.runs.folders import RunLike
+from clearformer.runs.own_data import read_own_data
 
 WINDOWS = 64
 """The number of windows of the held-out split to read, evenly spaced."""

@@ -20,15 +20,8 @@ from clearformer.decoding.arguments import check_function
 from clearformer.device import resolve_device
 from clearformer.errors import CheckpointError, RunError, UserError
 from clearformer.model import build_undrawn
-from clearformer.runs.folders import (
-    Loaded,
-    checked_step,
-    find_kept,
-    kept_steps,
-    listed,
-    read_run,
-    verified_weights,
-)
+from clearformer.runs.folders import Loaded, checked_step, read_run
+from clearformer.runs.kept_weights import find_kept, kept_steps, listed, verified_weights
 from clearformer.text import Tokenizer
 from clearformer.threads import ThreadsOfThen
 from clearformer.training.config import RunConfig

@@ -22,7 +22,8 @@ from clearformer.data import prepare_data
 from clearformer.errors import ConfigError, DataError
 from clearformer.files import user_path
 from clearformer.presets import resolve_settings
-from clearformer.runs.folders import find_checkpoint, find_run
+from clearformer.runs.folders import find_run
+from clearformer.runs.kept_weights import find_checkpoint
 from clearformer.study.study import (
     Arm,
     Measure,

@@ -8,15 +8,8 @@ import torch
 
 from clearformer.errors import CheckpointError, ConfigError, RunError
 from clearformer.run import load
-from clearformer.runs.folders import (
-    find_checkpoint,
-    find_run,
-    find_weights,
-    free_name,
-    list_runs,
-    new_run,
-    runs_folder,
-)
+from clearformer.runs.folders import find_run, free_name, list_runs, new_run, runs_folder
+from clearformer.runs.kept_weights import find_checkpoint, find_weights
 from clearformer.training.loop import TrainResult
 from clearformer.training.store.checkpoint import MODEL, OPTIMIZER, STATE, newest_whole, step_of
 from clearformer.training.store.folder import RunFolder
@@ -373,7 +366,7 @@ def test_a_checkpoint_that_training_deletes_meanwhile_is_not_missed(monkeypatch:
             raise CheckpointError("its manifest is missing")
         return {}
 
-    monkeypatch.setattr("clearformer.runs.folders.find_checkpoint", lambda folder, which: Passing())
-    monkeypatch.setattr("clearformer.runs.folders.mean_weights", weights)
+    monkeypatch.setattr("clearformer.runs.kept_weights.find_checkpoint", lambda folder, which: Passing())
+    monkeypatch.setattr("clearformer.runs.kept_weights.mean_weights", weights)
     find_weights(RunFolder(Path("a")), "latest", 1)
     assert len(tried) == 3

@@ -46,7 +46,7 @@ from clearformer.lens.showing import EITHER, FIRST, Shown, Table, letters, numbe
 from clearformer.lens.tokens import losses_of, losses_of_logits
 from clearformer.model import Decoder, EncoderDecoder, Transformer
 from clearformer.runs.evaluation import CHANGED
-from clearformer.runs.folders import read_own_data
+from clearformer.runs.own_data import read_own_data
 from clearformer.training.tasks import Task, task_type
 
 OnPart = Callable[["WithEdits"], None]

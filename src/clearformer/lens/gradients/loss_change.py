@@ -34,7 +34,8 @@ from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import Transformer
 from clearformer.model.attention import ProjectedHeads
 from clearformer.model.norms import at_least_float32
-from clearformer.runs.folders import Loaded, kept_steps, read_run
+from clearformer.runs.folders import Loaded, read_run
+from clearformer.runs.kept_weights import kept_steps
 from clearformer.runs.replay import OnStep, replay_run
 from clearformer.training.store.checkpoint import list_checkpoints, step_of
 from clearformer.training.store.folder import RunFolder

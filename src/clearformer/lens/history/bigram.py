@@ -25,7 +25,8 @@ from clearformer.errors import UserError
 from clearformer.lens.showing import AMOUNT, FIRST, Shown, Table, bars
 from clearformer.model import Encoder
 from clearformer.runs.evaluation import HELD_OUT, WHOLE
-from clearformer.runs.folders import RunLike, read_own_data
+from clearformer.runs.folders import RunLike
+from clearformer.runs.own_data import read_own_data
 
 READ_AT_ONCE = 1 << 20  # tokens
 WEIGHTS = tuple(float(1 << power) for power in range(15))

@@ -25,7 +25,8 @@ from clearformer.lens.history.bigram import bigram
 from clearformer.lens.inputs import quiet
 from clearformer.lens.showing import Shown, Table
 from clearformer.model import Encoder, EncoderDecoder
-from clearformer.runs.folders import RunLike, find_kept, kept_steps, read_run
+from clearformer.runs.folders import RunLike, read_run
+from clearformer.runs.kept_weights import find_kept, kept_steps
 from clearformer.runs.replay import OnStep
 from clearformer.training.store.folder import read_metrics
 

@@ -26,7 +26,8 @@ from clearformer.lens.inputs import quiet
 from clearformer.lens.passages.rows import MASKED_EVERY, MaskedRows, Row, Rows, losses_of, rows_of
 from clearformer.lens.showing import Shown, Table, heat_map, visible
 from clearformer.runs.evaluation import HELD_OUT
-from clearformer.runs.folders import RunLike, read_own_data
+from clearformer.runs.folders import RunLike
+from clearformer.runs.own_data import read_own_data
 from clearformer.runs.replay import OnStep
 
 ROWS = 48  # by default

@@ -3,7 +3,7 @@
 from clearformer.data import PairSplit, Split
 from clearformer.errors import UserError
 from clearformer.run import Run
-from clearformer.runs.folders import read_own_data
+from clearformer.runs.own_data import read_own_data
 from clearformer.study.study import Values
 
 

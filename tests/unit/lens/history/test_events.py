@@ -16,7 +16,7 @@ import clearformer as cf
 from clearformer import lens
 from clearformer.errors import UserError
 from clearformer.lens.history.events import InductionAt, when_formed, when_reached
-from clearformer.runs.folders import read_own_data
+from clearformer.runs.own_data import read_own_data
 
 from ..trainings import EVERY, SETTINGS, STEPS, home_with_data, trained
 

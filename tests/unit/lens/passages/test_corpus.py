@@ -13,7 +13,7 @@ import clearformer as cf
 from clearformer import lens
 from clearformer.errors import RunError, UserError
 from clearformer.lens.passages.rows import MASKED_EVERY
-from clearformer.runs.folders import read_own_data
+from clearformer.runs.own_data import read_own_data
 
 from ..trainings import SETTINGS, home_with_data, trained
 
