@@ -240,6 +240,19 @@ def test_what_is_no_such_data_is_refused_with_its_number(base: Any, value: Any, 
         prepare_data(made(base, base.made_by, value)(), ByteTokenizerSpec())
 
 
+def test_labels_that_a_kind_makes_are_in_no_column() -> None:
+    kind = made(LabelledData, "labelled_texts", [(f"text {n}", f"label {n}") for n in range(40)])
+
+    with pytest.raises(
+        DataError, match=r"held-out texts: Give more texts per label, or change data.val_fraction"
+    ):
+        prepare_data(kind(), ByteTokenizerSpec())
+    with pytest.raises(
+        ValueError, match=r"label_field='b' is for texts in files: kind=odd makes its own; remove it"
+    ):
+        kind(label_field="b")
+
+
 def test_a_kind_of_data_that_makes_nothing_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"Odd: a kind of data must be a subclass of TextData with documents\(\)"

@@ -51,9 +51,13 @@ class LabelledData(DataSpec):
             fields = type(self).model_fields
             for field in ("val_path", "test_path", "text_field", "label_field", "columns"):
                 if getattr(self, field) != fields[field].default:
+                    given = f"{field}={getattr(self, field)!r}"
+                    if self.makes_its_own:
+                        raise ValueError(
+                            f"{given} is for texts in files: kind={self.kind} makes its own; remove it"
+                        )
                     raise ValueError(
-                        f"{field}={getattr(self, field)!r} is for your own texts: set path=FILE too; "
-                        f"the built-in {self.label!r} has its own"
+                        f"{given} is for your own texts: set path=FILE too; the built-in {self.label!r} has its own"
                     )
         if self.val_path is not None and self.val_fraction is not None:
             raise ValueError(

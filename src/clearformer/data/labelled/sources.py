@@ -4,7 +4,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -113,29 +112,32 @@ def open_labelled(config: LabelledData, uses_labels: bool = True) -> LabelledTex
     if not uses_labels:
         every = {each.label for of_split in texts.splits.values() for each in of_split}
         texts = replace(texts, given_labels=tuple(sorted(every)))
-        return _hold_out(texts, config.held_out) if "val" not in texts.splits and config.held_out else texts
+        return _hold_out(texts, config) if "val" not in texts.splits and config.held_out else texts
     texts.check_several_labels()
     if "val" not in texts.splits and config.held_out:
-        texts = _hold_out(texts, config.held_out)
+        texts = _hold_out(texts, config)
         texts.check_several_labels()
     texts.check_known_labels()
     return texts
 
 
-def _hold_out(texts: LabelledTexts, share: Fraction) -> LabelledTexts:
+def _hold_out(texts: LabelledTexts, config: LabelledData) -> LabelledTexts:
     """Take a validation split from the training texts (see `holding_out`).
 
     A held-out text with a label that no training text has is left out: the label cannot be learnt, and moving the text
     to training would make its split depend on other texts.
     """
-    drawn = hold_out(texts.splits["train"], {"val": share}, "text")
+    drawn = hold_out(texts.splits["train"], {"val": config.held_out}, "text")
     learnt = set(texts.given_labels or (each.label for each in drawn["train"]))
     val = [each for each in drawn["val"] if each.label in learnt]
     unlearnt = Counter(each.label for each in drawn["val"] if each.label not in learnt)
     if not val:
+        column = (
+            f"is data.label_field={config.label_field} the right column? " if config.path is not None else ""
+        )
         raise DataError(
-            f"{texts.description}: no label has both training and held-out texts: is data.label_field the right "
-            f"column? Give more texts per label, or change data.val_fraction={float(share)} (0 holds none out)"
+            f"{texts.description}: no label has both training and held-out texts: {column}Give more texts per label, "
+            f"or change data.val_fraction={float(config.held_out)} (0 holds none out)"
         )
     splits = {"train": drawn["train"], "val": val} | {k: v for k, v in texts.splits.items() if k != "train"}
     places = {"val": texts.places["train"]} | dict(texts.places)

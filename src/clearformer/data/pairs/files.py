@@ -25,6 +25,7 @@ from clearformer.files import sync
 
 PAIRS_VERSION = 2
 SIDES = ("source", "target")
+MAKE_AGAIN = "delete the folder to have it made again"
 
 
 class PairSide:
@@ -191,10 +192,10 @@ def open_pair_splits(
         path = folder / f"{name}.npy"
         try:
             return np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise ShardError(
-                f"{path}: not an array of prepared pairs ({error}); delete the folder to have it made again"
-            ) from None
+        except OSError as error:
+            raise ShardError(f"{path}: {error.strerror}; {MAKE_AGAIN}") from None
+        except (ValueError, EOFError):  # cut short, empty, or an array of Python objects
+            raise ShardError(f"{path}: damaged: not an array of numbers; {MAKE_AGAIN}") from None
 
     def mapped(name: str) -> np.ndarray:
         """Map a file of texts, which stays readable if it is deleted while a run uses it."""
@@ -202,7 +203,7 @@ def open_pair_splits(
         try:
             return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
         except OSError as error:
-            raise ShardError(f"{path}: {error.strerror}; delete the folder to have it made again") from None
+            raise ShardError(f"{path}: {error.strerror}; {MAKE_AGAIN}") from None
 
     def split(name: str) -> PairSplit:
         source, target = (

@@ -160,10 +160,9 @@ def require_room(split: PairSplit, max_tokens: int, n_before: int = 0, is_traine
     first = int(too_long[0])
     side = SIDES[int(split.target_lengths[first] > split.source_lengths[first])]
     others = f" (and {len(too_long) - 1:,} more pairs)" if len(too_long) > 1 else ""
+    can_leave_out = split.name != "test" and len(too_long) < len(longest)
     leave_out = (
-        f", or leave such pairs out with data.max_length={max_tokens - 1 - n_before}"
-        if split.name != "test"
-        else ""
+        f", or leave such pairs out with data.max_length={max_tokens - 1 - n_before}" if can_leave_out else ""
     )
     settings = f"set model.max_seq_len={longest.max() + 1} or more{leave_out}"
     raise DataError(
@@ -280,7 +279,8 @@ class _Preparation:
             return list(range(len(lengths)))
         if min(lengths) > limit:
             raise DataError(
-                f"data.max_length={limit} leaves no pair in the {name} split: its shortest has {min(lengths)} tokens"
+                f"data.max_length={limit} leaves no pair in the {name} split: its shortest has {min(lengths)} tokens; "
+                "set it to that or more"
             )
         return [at for at, length in enumerate(lengths) if length <= limit]
 

@@ -199,7 +199,8 @@ def test_no_test_pair_is_left_out(work: Workplace) -> None:
 
 def test_a_limit_that_leaves_nothing_is_refused(work: Workplace) -> None:
     with pytest.raises(
-        DataError, match=r"data.max_length=6 leaves no pair in the train split: its shortest has 7"
+        DataError,
+        match=r"data.max_length=6 leaves no pair in the train split: its shortest has 7 tokens; set it to that",
     ):
         work.prepare(max_length=6)
 
@@ -226,6 +227,11 @@ def test_a_test_pair_that_is_too_long_is_not_offered_to_be_left_out(work: Workpl
         pair_preparing.require_room(test, 2)
 
 
+def test_where_every_pair_is_too_long_none_is_offered_to_be_left_out(work: Workplace) -> None:
+    with pytest.raises(DataError, match=r"set model.max_seq_len=\d+ or more$"):
+        work.prepare(max_tokens=2)
+
+
 def test_settings_that_a_trained_model_cannot_change_are_not_offered(work: Workplace) -> None:
     tokenizer = work.prepare().tokenizer
     data = PairsData(source=str(work.source), target=str(work.target), val_fraction=0)
@@ -235,7 +241,9 @@ def test_settings_that_a_trained_model_cannot_change_are_not_offered(work: Workp
         prepare_data(data, ByteTokenizerSpec(), max_tokens=21)
 
 
-@pytest.mark.parametrize("damage", ["array cut short", "array gone", "manifest gone", "manifest damaged"])
+@pytest.mark.parametrize(
+    "damage", ["array cut short", "array empty", "array gone", "manifest gone", "manifest damaged"]
+)
 def test_damaged_arrays_are_said_and_made_again(
     work: Workplace, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
@@ -244,7 +252,8 @@ def test_damaged_arrays_are_said_and_made_again(
     if damage.endswith("gone"):
         (first.folder / name).unlink()
     else:
-        (first.folder / name).write_bytes((first.folder / name).read_bytes()[:-2])
+        kept = 0 if damage.endswith("empty") else -2
+        (first.folder / name).write_bytes((first.folder / name).read_bytes()[:kept])
     again = work.prepare()
     assert again.manifest == first.manifest
     assert again.splits["val"].target(0).tolist() == again.tokenizer.encode("www").tolist()
@@ -269,7 +278,9 @@ def test_changed_arrays_are_found_by_a_check(work: Workplace, caplog: pytest.Log
 def test_nothing_is_unpickled(work: Workplace) -> None:
     folder = work.prepare().folder
     np.save(folder / "val-lines.npy", np.array([print], dtype=object), allow_pickle=True)
-    with pytest.raises(ShardError, match=r"val-lines.npy: not an array of prepared pairs .*Python objects"):
+    with pytest.raises(
+        ShardError, match=r"val-lines.npy: damaged: not an array of numbers; delete the folder"
+    ):
         open_pair_splits(folder, json.loads((folder / "manifest.json").read_text()), lambda split, line: "")
 
 
