@@ -244,11 +244,11 @@ def test_labels_that_a_kind_makes_are_in_no_column() -> None:
     kind = made(LabelledData, "labelled_texts", [(f"text {n}", f"label {n}") for n in range(40)])
 
     with pytest.raises(
-        DataError, match=r"held-out texts: Give more texts per label, or change data.val_fraction"
+        DataError, match=r"held-out texts: give more texts per label, or change data.val_fraction"
     ):
         prepare_data(kind(), ByteTokenizerSpec())
     with pytest.raises(
-        ValueError, match=r"label_field='b' is for texts in files: kind=odd makes its own; remove it"
+        ConfigError, match=r"label_field='b' is for texts in files: kind=odd makes its own; remove it"
     ):
         kind(label_field="b")
 

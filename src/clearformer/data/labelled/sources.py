@@ -132,12 +132,11 @@ def _hold_out(texts: LabelledTexts, config: LabelledData) -> LabelledTexts:
     val = [each for each in drawn["val"] if each.label in learnt]
     unlearnt = Counter(each.label for each in drawn["val"] if each.label not in learnt)
     if not val:
-        column = (
-            f"is data.label_field={config.label_field} the right column? " if config.path is not None else ""
-        )
+        column = f"is data.label_field={config.label_field} the right column? Otherwise "
         raise DataError(
-            f"{texts.description}: no label has both training and held-out texts: {column}Give more texts per label, "
-            f"or change data.val_fraction={float(config.held_out)} (0 holds none out)"
+            f"{texts.description}: no label has both training and held-out texts: "
+            f"{column if config.path is not None else ''}give more texts per label, or change "
+            f"data.val_fraction={float(config.held_out)} (0 holds none out)"
         )
     splits = {"train": drawn["train"], "val": val} | {k: v for k, v in texts.splits.items() if k != "train"}
     places = {"val": texts.places["train"]} | dict(texts.places)
