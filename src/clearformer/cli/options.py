@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearformer.errors import DataError, UserError, did_you_mean, shortened
+from clearformer.errors import UserError, did_you_mean, shortened
 
 if TYPE_CHECKING:
     from clearformer.run import Run
@@ -57,25 +57,32 @@ def show_log() -> None:
 
 
 @contextmanager
-def named_as_options(names: Collection[str]) -> Iterator[None]:
-    """Name options instead of settings in errors about their values: --top-p for top_p."""
+def named_as_options(names: Collection[str], others: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Name options instead of arguments in errors about their values: --top-p for top_p.
+
+    Args:
+        names: The arguments whose options have the same names.
+        others: The options of arguments that have other names.
+    """
+    options = {name: name for name in names} | dict(others or {})
     try:
         yield
     except UserError as error:
-        setting, space, rest = str(error).partition(" ")
-        for name in (setting.rstrip(":").replace(".", "_"), setting.partition(".")[0]):
-            if name in names:
-                colon = ":" * setting.endswith(":")
-                raise type(error)(f"--{name.replace('_', '-')}{colon}{space}{rest}") from None
+        argument, space, rest = str(error).partition(" ")
+        for name in (argument.rstrip(":").replace(".", "_"), argument.partition(".")[0].rstrip(":")):
+            option = options.get(name)
+            if option is not None:
+                colon = ":" * argument.endswith(":")
+                raise type(error)(f"--{option.replace('_', '-')}{colon}{space}{rest}") from None
         raise
 
 
 @contextmanager
 def worded_for(words: Mapping[str, str]) -> Iterator[None]:
-    """Replace words of errors about data by those that fit a command: `--field ` for `data.field=`."""
+    """Replace words of errors by those that fit a command: `--field ` for `data.field=`."""
     try:
         yield
-    except DataError as error:
+    except UserError as error:
         message = str(error)
         for usual, fitting in words.items():
             message = message.replace(usual, fitting)

@@ -223,7 +223,7 @@ def check_part(model: Transformer, part: str, name: str = "part") -> None:
     if part not in (*others, last):
         raise UserError(f"{name}: {', '.join(others)} or {last}; got {shown(part)}")
     if part != "attn" and not isinstance(model, EncoderDecoder):
-        raise UserError(f"{name}={part}: only an encoder-decoder has it; omit it")
+        raise UserError(f"{name}: only an encoder-decoder has {part}; omit it")
 
 
 def points_before(model: Transformer, prefix: str, layer: int) -> list[str]:

@@ -95,8 +95,8 @@ def replayed_weights(
     return weights
 
 
-def check_took(folder: RunFolder, step: int) -> None:
-    """Raise UserError if a run has not taken this many steps."""
+def check_took(folder: RunFolder, step: int, name: str = "step") -> None:
+    """Raise UserError if a run has not taken this many steps; `name` is that of the argument at fault."""
     lines = read_metrics(folder.metrics_file)
     taken = max(
         [0, len(LrFactors.read(folder.lr_factors_file)), *kept_steps(folder)]
@@ -104,7 +104,7 @@ def check_took(folder: RunFolder, step: int) -> None:
     )
     if step > taken:
         folder.read_config()  # names a folder that has been deleted or moved
-        raise UserError(f"step: {folder.path} has taken {taken} steps so far; got {step}")
+        raise UserError(f"{name}: {folder.path} has taken {taken} steps so far; got {step}")
 
 
 def check_same(folder: RunFolder, step: int, training: Training, start: int) -> None:

@@ -238,7 +238,7 @@ def test_a_head_of_its_own_leaves_the_logits_equal_to_the_bit(family: str, atten
     run = made(1, family)
     texts = [TEXT]
     if attention != "attn" and family != "encoder-decoder":
-        with pytest.raises(UserError, match="only an encoder-decoder has it"):
+        with pytest.raises(UserError, match=f"only an encoder-decoder has {attention}"):
             lens.transplant(run, run, 1, 2, attention=attention, texts=texts)
         return
     found = lens.transplant(run, run, 1, -2, attention=attention, texts=texts)

@@ -232,7 +232,7 @@ def test_a_run_whose_metrics_are_damaged_is_exported_and_says_so(
         ("decoder", {"position": -99}, "position -99 is beyond the text"),
         ("decoder", {"layer": 9}, "layer 9: there are 3 layers, 0 to 2"),
         ("decoder", {"head": 2}, "head 2: there are 2 heads, 0 to 1"),
-        ("decoder", {"part": "cross_attn"}, "part=cross_attn: only an encoder-decoder has it"),
+        ("decoder", {"part": "cross_attn"}, "part: only an encoder-decoder has cross_attn"),
         ("decoder", {"target": "zz"}, "target: 'zz' is not a token"),
         ("encoder", {"foil": "zz"}, "foil: 'zz' is not a token"),
         ("encoder-decoder", {"part": "encoder", "position": 99}, "position 99 is beyond the source"),

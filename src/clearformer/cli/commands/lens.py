@@ -189,7 +189,7 @@ def command(
     if figure is not None:
         check_known_format(figure)
     read = text_of(view, chosen, text)
-    with named_as_options(context.params):
+    with named_as_options(context.params, {argument: option for option, argument in ARGUMENTS.items()}):
         runs = [open_run(run, checkpoint, device)] + [
             open_run(name, device=device) for name in [other] if name
         ]

@@ -14,7 +14,7 @@ import typer
 
 from clearformer.cli import standard_input
 from clearformer.cli.commands_to_type import to_type
-from clearformer.cli.options import AsJson, check_not_empty, check_utf8, worded_for
+from clearformer.cli.options import AsJson, check_not_empty, check_utf8, named_as_options, worded_for
 from clearformer.errors import DataError, UserError, count, did_you_mean, shortened
 from clearformer.files import runs_folder, user_path
 
@@ -35,6 +35,7 @@ EXAMPLE_WORDS = (5, 25)
 MOST_EXAMPLE_CHARS = 200  # Chinese, for one, writes whole paragraphs without a space
 EXAMPLES_TRIED = 100
 OPTIONS_OF_SETTINGS = {"data.path=": "", "data.field=": "--field "}
+OPTIONS_OF_KINDS = {"tokenizer.kind=": "--kind ", "kind=": "--kind ", "vocab_size=": "--vocab-size "}
 UNITS = (("chars", "character"), ("bytes", "byte"), ("tokens", "token"))
 
 app = typer.Typer(
@@ -76,7 +77,7 @@ Field = Annotated[str, typer.Option(metavar="NAME", help="Field of JSONL files t
 
 
 @app.command()
-@worded_for(OPTIONS_OF_SETTINGS)
+@worded_for(OPTIONS_OF_SETTINGS | OPTIONS_OF_KINDS)
 def train(
     paths: Annotated[
         list[str] | None,
@@ -139,7 +140,8 @@ def train(
     options: dict[str, Any] = {name: True for name, wanted in specials.items() if wanted}
     settings = {"vocab_size": vocab_size, "lowercase": lowercase, "normalize": normalize and normalize.value}
     options |= {name: value for name, value in settings.items() if value is not None}
-    spec = _spec(kind, options)
+    with named_as_options(("vocab_size",)):
+        spec = _spec(kind, options)
     if spec.needs_corpus and not paths:
         raise UserError(f"--kind {kind} is trained on text: name at least one text file")
     if paths and not spec.needs_corpus:

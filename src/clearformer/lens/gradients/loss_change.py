@@ -36,7 +36,7 @@ from clearformer.model.attention import ProjectedHeads
 from clearformer.model.norms import at_least_float32
 from clearformer.runs.folders import Loaded, read_run
 from clearformer.runs.kept_weights import kept_steps
-from clearformer.runs.replay import OnStep, replay_run
+from clearformer.runs.replay import OnStep, check_took, replay_run
 from clearformer.training.store.checkpoint import list_checkpoints, step_of
 from clearformer.training.store.folder import RunFolder
 
@@ -196,10 +196,11 @@ def loss_changes_since(
     check_run(run, "folder")
     check_kind("opened", opened, Mapping)
     check_function("on_step", on_step)
+    folder: RunFolder = run.folder  # type: ignore[attr-defined]
     for name, given in (("since", since), ("until", until)):
         if given is not None:
-            check_whole(name, given)
-    folder: RunFolder = run.folder  # type: ignore[attr-defined]
+            check_whole(name, given, least=0)
+            check_took(folder, given, name)
     device = run.model.embed.weight.device
     later: int = run.step if until is None else until  # type: ignore[attr-defined]
     step = _first_step(folder, later) if since is None else since

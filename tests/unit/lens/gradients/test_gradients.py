@@ -275,6 +275,8 @@ def test_a_runs_earlier_checkpoint_is_where_the_ledger_begins(tmp_path: Path) ->
     assert lens.loss_changes_since(run, "abcabc", until=3).sum != 0
     with pytest.raises(UserError, match="has no checkpoint '5'; there are latest, best and steps 3, 7"):
         lens.loss_changes_since(run, "abcabc", since=5)
+    with pytest.raises(UserError, match=r"until: .* has taken 7 steps so far; got 8"):
+        lens.loss_changes_since(run, "abcabc", until=8)
 
 
 def loss(model: Any) -> float:

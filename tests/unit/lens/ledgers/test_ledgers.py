@@ -279,7 +279,7 @@ REFUSED = [
     ({"layer": 1, "key": 9}, "key 9 is beyond the text of 7 tokens: give 0 to 6"),
     (
         {"layer": 1, "key": 0, "attention": "cross_attn"},
-        "attention=cross_attn: only an encoder-decoder has it",
+        "attention: only an encoder-decoder has cross_attn",
     ),
     ({"layer": 1, "key": 0, "attention": "self"}, "attention: attn, cross_attn or encoder; got 'self'"),
 ]

@@ -241,7 +241,7 @@ def test_of_a_kind_of_ones_own_one_line_is_said() -> None:
     [
         ({"name": "blocks.0.attn.hook_que"}, "has no matrix 'blocks.0.attn.hook_que'; did you mean"),
         ({"name": "blocks.1.attn.hook_q"}, "'blocks.1.attn.hook_q', which is of another layer: set layer=1"),
-        ({"part": "encoder"}, "part=encoder: only an encoder-decoder has it; omit it"),
+        ({"part": "encoder"}, "part: only an encoder-decoder has encoder; omit it"),
         ({"name": "hook_embed", "row": 7}, "row 7: the matrix has 7"),
         ({"name": "hook_embed", "column": D}, "column 12: the matrix has 12"),
     ],
