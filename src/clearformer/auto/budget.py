@@ -225,10 +225,10 @@ def reason_of_time(budget: Budget, seconds: float, utilisation: float) -> str:
     )
 
 
-def reason_of_size(wanted: float, by_time: float, data: str) -> str:
-    """State what decides a model's parameters: the time; or the data, "text" or "pairs", or the memory, if fewer."""
+def reason_of_size(wanted: float, by_time: float, limits: str) -> str:
+    """State what decides a model's parameters: the time; or its limits, such as "the memory", if these allow fewer."""
     if wanted < by_time:
-        return f"time for {by_time / 1e6:.1f}M, limited by the {data} or the memory"
+        return f"time for {by_time / 1e6:.1f}M, limited by {limits}"
     return "scaled with the square root of the FLOPs"
 
 

@@ -18,6 +18,7 @@ from clearformer.auto.budget import (
     bytes_per_token,
     largest_shape,
     parts_for,
+    reason_of_size,
     reason_of_time,
     reason_to_end,
     seconds_of_steps,
@@ -77,7 +78,7 @@ def choose(budget: Budget) -> Recommendation:
         vocab_size=vocabulary_for(budget.n_bytes), lowercase=True
     )
     seconds = max(budget.seconds / 4, seconds_of_steps(budget, tokenizer) - BASELINE_SECONDS)
-    flops = seconds * budget.rate * UTILISATION
+    flops = flops_of(budget, seconds)
     tokens_each = max(1.0, budget.n_bytes / budget.n_texts / bytes_per_token(tokenizer))
     context = context_for(budget.longest / bytes_per_token(tokenizer))
     d_model, n_layers = largest_shape(SHAPES, block_parameters, parameters_for(flops, budget.memory))
@@ -147,7 +148,12 @@ def context_for(longest: float) -> int:
     return min(LONGEST, max(SHORTEST, 2 ** math.ceil(math.log2(max(longest, 1) + 2))))
 
 
-def parameters_for(flops: float, memory: float) -> float:
+def flops_of(budget: Budget, seconds: float) -> float:
+    """Return the floating-point operations of the steps."""
+    return seconds * budget.rate * UTILISATION
+
+
+def parameters_for(flops: float, memory: float = math.inf) -> float:
     """Return the blocks' parameters: in proportion to the FLOPs' square root (Hoffmann et al. 2022), within memory."""
     return min(REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS), memory / 20)
 
@@ -157,10 +163,11 @@ def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, pas
     model, objective = run.model, run.train.objective
     assert isinstance(objective, ClassificationObjective)
     n_parameters = block_parameters(model.d_model, model.n_layers)
+    flops = flops_of(budget, seconds)
+    of_size = reason_of_size(parameters_for(flops, budget.memory), parameters_for(flops), "the memory")
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
-        f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: scaled with the "
-        "square root of the FLOPs",
+        f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: {of_size}",
         f"tokens: {words_for(run.tokenizer)}, {budget.n_texts:,} texts, {budget.n_bytes / 1e6:.3g} MB; the first "
         f"{model.max_seq_len} of each text",
         f"about {n_steps:,} steps of {BATCH} texts: {passes:.1f} passes, WordPiece dropout "

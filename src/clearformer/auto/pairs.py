@@ -197,7 +197,7 @@ def reasons_of(
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
         f"{model.n_layers} + {model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: "
-        f"{reason_of_size(wanted, by_time, 'pairs')}",
+        f"{reason_of_size(wanted, by_time, 'the pairs or the memory')}",
         f"tokens: {words_for(run.tokenizer)}, {budget.n_texts:,} pairs, {budget.n_bytes / 1e6:.3g} MB; about "
         f"{n_steps:,} steps of {objective.batch_tokens:,} tokens per side",
         f"about {passes:.1f} passes over the pairs: dropout {model.dropout:g}",

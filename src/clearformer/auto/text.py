@@ -213,7 +213,7 @@ def reasons_of(
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
         f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: "
-        f"{reason_of_size(wanted, by_time, 'text')}",
+        f"{reason_of_size(wanted, by_time, 'the text or the memory')}",
         f"tokens: {words_for(run.tokenizer)}{of_trigrams(budget)}, {budget.n_bytes / 1e6:.3g} MB of text; about "
         f"{read / train.batch_size / model.max_seq_len:,.0f} steps of {train.batch_size} x {model.max_seq_len} tokens",
         f"learning rate of matrices {train.lr:g}: higher for shorter runs",

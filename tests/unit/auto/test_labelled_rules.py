@@ -106,6 +106,14 @@ def test_a_batch_of_long_texts_fits_into_the_memory() -> None:
     assert choose(budget()).run.train.grad_accum_steps == 1
 
 
+def test_what_decides_the_size_is_said() -> None:
+    of_time = choose(budget())
+    of_memory = choose(replace(budget(3_000_000, 86_400, GPU), memory=2e8))
+
+    assert any("scaled with the square root of the FLOPs" in reason for reason in of_time.reasons)
+    assert any("limited by the memory" in reason for reason in of_memory.reasons)
+
+
 def test_texts_are_cut_where_they_are_longer_than_usual() -> None:
     short, long = choose(budget(longest=20)).run, choose(budget(longest=100_000)).run
 
