@@ -5,7 +5,7 @@ failed.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
@@ -180,3 +180,16 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return `; did you mean X?` with the nearest candidate, or an empty string."""
     match = nearest(name, candidates)
     return f"; did you mean {match!r}?" if match else ""
+
+
+@contextmanager
+def worded_for(words: Mapping[str, str]) -> Iterator[None]:
+    """Replace words of errors in the `with` block by those that fit a caller: `--field ` for `data.field=`."""
+    try:
+        yield
+    except UserError as error:
+        message = str(error)
+        for usual, fitting in words.items():
+            message = message.replace(usual, fitting)
+        error.args = (message,)
+        raise

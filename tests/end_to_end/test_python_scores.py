@@ -65,7 +65,7 @@ def test_what_cannot_be_measured_is_told_in_one_line(home: Path) -> None:
         run.evaluate(["a", "b"])
     with pytest.raises(UserError, match=r"^place: a function; got None$"):
         cf.classify(cf.load("pets", device="cpu"), "a cat", place=None)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"nothing\.txt"):
+    with pytest.raises(DataError, match=r"^data=.*nothing\.txt: there is no such file"):
         run.evaluate("nothing.txt")
     with pytest.raises(RunError, match="its training data are unknown"):
         cf.Run(run.model, run.tokenizer).save(home / "runs" / "copy").evaluate()

@@ -77,18 +77,6 @@ def named_as_options(names: Collection[str], others: Mapping[str, str] | None = 
         raise
 
 
-@contextmanager
-def worded_for(words: Mapping[str, str]) -> Iterator[None]:
-    """Replace words of errors by those that fit a command: `--field ` for `data.field=`."""
-    try:
-        yield
-    except UserError as error:
-        message = str(error)
-        for usual, fitting in words.items():
-            message = message.replace(usual, fitting)
-        raise type(error)(message) from None
-
-
 def open_run(name: str, checkpoint: str = "latest", device: str = "auto", average: int = 1) -> "Run":
     """Load a run; errors name the options of a command."""
     from clearformer.run import load

@@ -11,8 +11,8 @@ from clearformer.data import Data, LabelledData, Prepared, prepare_data
 from clearformer.data.kinds import KINDS
 from clearformer.data.labelled.reading import names_its_fields
 from clearformer.decoding.loop import NOT_FINITE
-from clearformer.errors import ConfigError, NonFiniteError, RunError, UserError, shown
-from clearformer.files import user_path
+from clearformer.errors import ConfigError, NonFiniteError, RunError, UserError, shown, worded_for
+from clearformer.files import user_path, whole_path
 from clearformer.runs.folders import RunLike
 from clearformer.runs.own_data import read_own_data
 from clearformer.training.config import RunConfig
@@ -33,6 +33,12 @@ INHERITED = (
     "labels",
     "too_long",
 )  # settings that other data take from the run's own
+AS_IN_THE_RUN = {
+    "choose the text field with data.field=NAME": "name the field as in the run's own data",
+    "choose fields with data.text_field=NAME and data.label_field=NAME": "name the fields as in the run's own data",
+    "; data.columns=": "; a first line with the columns ",
+}
+"""Words of errors about other data, and those to put in their place, because the run has decided these settings."""
 CHANGED = "the run's own data have changed since it was trained: held-out text may be training text"
 
 
@@ -167,16 +173,26 @@ def other_data(run: RunLike, choice: DataChoice, spelled: Spelled = str) -> _Cho
         DataError: the data cannot be used.
     """
     config = run.config.replace(data=data_of_files(run.config.data, choice.files, spelled))
-    prepared = prepare_data(
-        config.data,
-        run.tokenizer,
-        max_tokens=config.model.max_seq_len,
-        uses_labels=config.train.objective.predicts_classes,
-    )
+    with worded_for(AS_IN_THE_RUN | as_given(choice.files, spelled)):
+        prepared = prepare_data(
+            config.data,
+            run.tokenizer,
+            max_tokens=config.model.max_seq_len,
+            uses_labels=config.train.objective.predicts_classes,
+        )
     data = EvaluationData(
         config, prepared, WHOLE, choice.name, f"all of {choice.name}", partial(training_data, run)
     )
     return _Chosen(data, None)
+
+
+def as_given(files: Sequence[str], spelled: Spelled) -> dict[str, str]:
+    """Return the words of errors that name a file by its setting, and those by which the user named it."""
+    given = "data=" if spelled is str else f"{spelled('data')} "
+    places = map(whole_path, files)
+    return {
+        f"data.{key}={place}": f"{given}{place}" for place in places for key in ("path", "source", "target")
+    }
 
 
 def training_data(run: RunLike) -> Prepared:

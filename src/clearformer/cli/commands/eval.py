@@ -1,7 +1,6 @@
 """`clearformer eval`: measure a run on a whole split, or on other data of the kind it was trained on."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,16 +19,7 @@ from clearformer.cli.options import (
     open_run,
     show_log,
     was_given,
-    worded_for,
 )
-from clearformer.files import whole_path
-
-AS_IN_THE_RUN = {
-    "choose the text field with data.field=NAME": "name the field as in the run's own data",
-    "choose fields with data.text_field=NAME and data.label_field=NAME": "name the fields as in the run's own data",
-    "; data.columns=": "; a first line with the columns ",
-}
-"""Words of errors about other data, and those to put in their place, because the run has decided these settings."""
 
 app = typer.Typer(add_completion=False)
 
@@ -126,18 +116,9 @@ def command(
     trained = open_run(run, checkpoint, device, average)
     keep_freed_memory()  # every batch takes about as much
     its_options = EvaluationOptions(dtype_of(trained, dtype), context, stride, beams, unseen)
-    with worded_for(words_about(choice.files)), named_as_options(("context", "stride", "beams")):
+    with named_as_options(("context", "stride", "beams")):
         report = evaluate_run(trained, choice, its_options, spelled)
     typer.echo(json.dumps(report.values) if as_json else evaluation_text(report))
     if figure is not None and report.classes is not None:
         confusion_matrix_figure(report.classes, figure, f"{trained.folder.path.name}, {choice.name}")
         typer.echo(f"confusion matrix: {figure}", err=True)
-
-
-def words_about(files: Sequence[str]) -> dict[str, str]:
-    """Return the words for `worded_for` in errors about other data; the run's own keep their settings."""
-    places = [whole_path(file) for file in files if file and "\0" not in file]  # others are refused
-    settings = {
-        f"data.{key}={place}": f"--data {place}" for key in ("path", "source", "target") for place in places
-    }
-    return AS_IN_THE_RUN | settings if files else {}

@@ -14,8 +14,8 @@ import typer
 
 from clearformer.cli import standard_input
 from clearformer.cli.commands_to_type import to_type
-from clearformer.cli.options import AsJson, check_not_empty, check_utf8, named_as_options, worded_for
-from clearformer.errors import DataError, UserError, count, did_you_mean, shortened
+from clearformer.cli.options import AsJson, check_not_empty, check_utf8, named_as_options
+from clearformer.errors import DataError, UserError, count, did_you_mean, shortened, worded_for
 from clearformer.files import runs_folder, user_path
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
