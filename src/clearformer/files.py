@@ -93,6 +93,8 @@ def write_file(path: Path, content: bytes) -> None:
 def file_made_whole(path: Path) -> Iterator[Path]:
     """Yield a file to write; it becomes `path` if the block succeeds, and is deleted otherwise.
 
+    Links are followed, so that the file behind one gets the content.
+
     Raises:
         DiskError: it cannot be written, or is a device or a pipe; an earlier file is intact.
     """
@@ -100,14 +102,15 @@ def file_made_whole(path: Path) -> Iterator[Path]:
         # A device would be a file from then on, for every program.
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise DiskError(f"{path} is not a regular file; choose another name")
-        make_folders(path.parent)
-        remove_abandoned(path.parent)
-        unfinished = _unfinished_in(path.parent)
+        place = Path(os.path.realpath(path))
+        make_folders(place.parent)
+        remove_abandoned(place.parent)
+        unfinished = _unfinished_in(place.parent)
         try:
             yield unfinished
             _sync_file(unfinished)
-            unfinished.replace(path)
-            sync_folder(path.parent)
+            unfinished.replace(place)
+            sync_folder(place.parent)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise

@@ -119,6 +119,19 @@ def test_what_is_no_regular_file_is_not_replaced_by_one(tmp_path: Path) -> None:
     assert (tmp_path / "pipe").is_fifo()
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["of a file", "of none yet"])
+def test_a_file_behind_a_link_gets_the_content(tmp_path: Path, there: bool) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    place, link = tmp_path / "elsewhere" / "a", tmp_path / "link"
+    if there:
+        place.write_bytes(b"before")
+    link.symlink_to(place)
+    write_file(link, b"after")
+    assert link.is_symlink()
+    assert place.read_bytes() == b"after"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "elsewhere", "link"]
+
+
 def test_folders_that_are_there_are_not_synced(tmp_path: Path, synced: Synced) -> None:
     make_folders(tmp_path)
     assert not synced(tmp_path)
