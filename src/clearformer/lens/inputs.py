@@ -186,6 +186,7 @@ class Inputs:
         return int(given)
 
 
+@torch.inference_mode(False)  # else gradients could not be computed from what was read
 def read(
     subject: Subject,
     text: Text,

@@ -63,6 +63,12 @@ def test_without_an_output_it_is_the_models_own_translation(translator: Run) -> 
     assert inputs.labels[0] == "<bos>"
 
 
+def test_what_is_read_in_inference_mode_is_usable_outside_it(decoder: Run, translator: Run) -> None:
+    with torch.inference_mode():
+        read = [lens.read(decoder, "bank"), lens.read(translator, "bank")]
+    assert not any(tensor.is_inference() for inputs in read for tensor in inputs.arguments)
+
+
 def test_ids_are_read_as_they_are(decoder: Run, translator: Run) -> None:
     for ids in ([3, 1, 4], np.array([3, 1, 4]), torch.tensor([3, 1, 4]), torch.tensor([[3, 1, 4]])):
         assert lens.read(decoder, ids).tokens.tolist() == [[3, 1, 4]]

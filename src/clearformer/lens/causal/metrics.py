@@ -77,7 +77,11 @@ class MeanLoss:
         except IndexError:
             check_ids(targets[targets != IGNORED], output.shape[-1], "target")
             raise
-        return losses.sum(1) / (targets != IGNORED).sum(1)
+        n_counted = (targets != IGNORED).sum(1)
+        if not n_counted.all():
+            row = n_counted.tolist().index(0)
+            raise UserError(f"targets: none counts in row {row}, so it has no mean; leave the row out")
+        return losses.sum(1) / n_counted
 
 
 def next_token_loss(tokens: Int[Tensor, "B T"]) -> MeanLoss:

@@ -316,6 +316,7 @@ def test_one_token_alone_has_no_loss() -> None:
             lens.next_token_loss(torch.full((1, T), V)),
             r"^target 13 is out of range: the model knows 0 to 12$",
         ),
+        (lens.MeanLoss(torch.full((1, T), IGNORED)), r"^targets: none counts in row 0, so it has no mean"),
     ],
 )
 def test_what_an_output_does_not_have_is_named(metric: Any, line: str) -> None:
