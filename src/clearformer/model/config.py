@@ -41,7 +41,7 @@ class ModelConfig(Spec):
         n_decoder_layers: Number of blocks of an encoder-decoder's decoder; by default as many as the encoder has.
         max_seq_len: The longest sequence, in tokens, that the model reads.
         dropout: The fraction of the embeddings, attention weights and sub-layer outputs set to 0 in training.
-        tie_embeddings: Whether the head is the embedding matrix itself.
+        tie_embeddings: Whether the head (LM head, unembedding) is the embedding matrix itself.
         attention: The kind of attention and its settings; see `model/attention.py`.
         position: How the model learns the order of tokens; see `model/positions.py`.
         norm: The kind of norm; see `model/norms.py`.

@@ -53,7 +53,7 @@ def fused_attention(
     window: int | None,
     p_dropout: float,
 ) -> Float[Tensor, "B H T Dv"]:
-    """Compute the same in one kernel, which never stores the [T S] scores (Dao et al. 2022)."""
+    """Compute the same in one kernel, which never stores the [T S] scores (FlashAttention, Dao et al. 2022)."""
     attend = None
     everything = mask.reads_everything(window)
     causal = not everything and bias is None and mask.is_triangle(window)
