@@ -341,7 +341,8 @@ class MultiHead(HeadsSpec):
     Lectures 000, 6.3; 001; 002, 5.1; 004, 4.4. With biases it equals torch.nn.MultiheadAttention.
 
     Attributes:
-        window: The number of keys back that a query reads, its own included (sliding window, a sparse attention; Beltagy et al. 2020).
+        window: The number of keys back that a query reads, its own included (sliding window, a sparse attention;
+            Beltagy et al. 2020).
         scale: Whether scores are divided by sqrt(d_head).
     """
 
