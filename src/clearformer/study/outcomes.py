@@ -9,6 +9,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from clearformer.errors import UserError, count, did_you_mean, needs_extra, shown
@@ -138,6 +139,14 @@ class Outcome:
 
     def __repr__(self) -> str:
         return f"Outcome({self.study.name}: {self.n_done} of {count(self.n_trials, 'run')} done)"
+
+    def _repr_html_(self) -> str:
+        """Return the report's tables for a notebook."""
+        from clearformer.study.report.content import state, tables
+        from clearformer.study.report.html_page import html_of
+
+        question = f"<p>{escape(self.study.question)}</p>"
+        return question + "".join(html_of(node) for part in (state, tables) for node in part(self))
 
     @property
     def missing(self) -> list[str]:

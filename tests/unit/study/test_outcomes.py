@@ -180,6 +180,16 @@ def test_a_partial_outcome_says_what_is_missing(tmp_path: Path, monkeypatch: pyt
     assert outcome(study, store, seeds=1).n_trials == 2
 
 
+def test_a_notebook_shows_the_tables_of_the_report() -> None:
+    planted = Published("<a>", "x", 2.0, 0.1, "4.1")
+    html = found({"<a>": [2.2]}, question="Is a < b?", published=(planted,))._repr_html_()
+
+    assert html.startswith("<p>Is a &lt; b?</p>")
+    assert "<caption>Published and measured</caption>" in html
+    assert NOT_REPRODUCED in html
+    assert '<th scope="row">&lt;a&gt;</th>' in html
+
+
 def test_a_misspelt_arm_is_named() -> None:
     of = found({"loss": [2.0]})
     assert repr(of).startswith("Outcome(")
