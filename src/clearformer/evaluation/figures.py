@@ -1,8 +1,9 @@
 """Measurements as figures, drawn by matplotlib, which is imported only when needed."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Set
+from contextlib import contextmanager, suppress
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 DOTS_PER_INCH = 150
 CELL_INCHES, SMALLEST_SIDE, LARGEST_SIDE = 0.42, 2.6, 24.0
 LABEL_POINTS = 10
+LAST_RESORT = "Last Resort High-Efficiency"  # matplotlib's font that has a box for every letter
 MOST_CELLS_WITH_COUNTS = 40  # classes; with more, the counts would be too small to read
 DARK_SHARE = 0.55  # of a row; in darker cells the counts are white
 
@@ -56,10 +58,50 @@ def saved_figure(path: Path, width: float, height: float) -> Iterator[Any]:
     yield figure
     drawn = BytesIO()
     with warnings.catch_warnings():
-        # A character that the font lacks is drawn as a box, which needs no warning.
+        # A character that no font has is drawn as a box, which needs no warning.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        _take_missing_letters_from_other_fonts(figure)
         figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=DOTS_PER_INCH)
     write_file(path, drawn.getvalue())
+
+
+def _take_missing_letters_from_other_fonts(figure: Any) -> None:
+    """Let the figure's texts take letters that their font lacks, such as Chinese ones, from other installed fonts."""
+    from matplotlib.font_manager import findfont
+    from matplotlib.text import Text
+
+    figure.draw_without_rendering()  # the labels of an axis get their texts only now
+    texts = figure.findobj(Text)
+    wanted = {ord(character) for text in texts for character in text.get_text() if character.isprintable()}
+    own = [path for text in texts for path in {findfont(text.get_fontproperties())}]
+    missing = wanted.difference(*(_letters_of(path) for path in set(own)))
+    others = _fonts_with(missing)
+    for text in texts:
+        text.set_fontfamily([*text.get_fontfamily(), *others])
+
+
+def _fonts_with(missing: set[int]) -> list[str]:
+    """Return the names of installed fonts that have the missing letters between them, if there are any."""
+    if not missing:
+        return []
+    from matplotlib.font_manager import findSystemFonts, fontManager
+
+    for path in set(findSystemFonts()) - {font.fname for font in fontManager.ttflist}:
+        with suppress(RuntimeError, OSError):  # a damaged font
+            fontManager.addfont(path)  # installed since matplotlib listed them
+    found: list[str] = []
+    for font in fontManager.ttflist:
+        if font.name != LAST_RESORT and not missing.isdisjoint(letters := _letters_of(font.fname)):
+            found.append(font.name)
+            missing = missing - letters
+    return found
+
+
+@cache
+def _letters_of(font: str) -> Set[int]:
+    from matplotlib.ft2font import FT2Font
+
+    return FT2Font(font).get_charmap().keys()
 
 
 def _draw_confusion_matrix(figure: Any, report: ClassificationReport, side: float, title: str) -> None:

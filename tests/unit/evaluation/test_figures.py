@@ -6,7 +6,7 @@ import pytest
 
 from clearformer.errors import DiskError, MissingPackageError, UserError
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
-from clearformer.evaluation.figures import confusion_matrix_figure
+from clearformer.evaluation.figures import confusion_matrix_figure, saved_figure
 
 from ...full_disk import largest_file
 
@@ -53,6 +53,20 @@ def test_a_png_grows_with_the_classes(report: ClassificationReport, tmp_path: Pa
 def test_long_labels_are_cut_so_that_the_matrix_keeps_its_room(tmp_path: Path) -> None:
     names = ["short", "a label that\nis a sentence " * 20]
     confusion_matrix_figure(classification_report([0, 1], [1, 1], names), tmp_path / "long.png")
+
+
+@pytest.mark.filterwarnings("error:Glyph")
+def test_letters_that_the_font_lacks_come_from_an_installed_one(tmp_path: Path) -> None:
+    """Matplotlib itself comes with U+20E4, an enclosing triangle, in two other fonts."""
+    with saved_figure(tmp_path / "a.png", 3, 2) as figure:
+        axes = figure.subplots()
+        axes.set_xticks([0, 1], ["a\u20e4", "b"])
+    families = axes.get_xticklabels()[0].get_fontfamily()
+    assert {"STIXGeneral", "DejaVu Math TeX Gyre"} & set(families)
+
+    with saved_figure(tmp_path / "a.png", 3, 2) as figure:
+        plain = figure.subplots().text(0, 0, "b")
+    assert len(plain.get_fontfamily()) == 1
 
 
 def test_a_figure_needs_a_known_ending_and_a_place(report: ClassificationReport, tmp_path: Path) -> None:
