@@ -11,7 +11,8 @@ from clearformer.data.pairs.files import PairSide
 
 
 def evenly_spaced(n: int, total: int) -> np.ndarray:
-    """Return `n` of `total` indices, [n] int64: the middle one of each of `n` equal parts."""
+    """Return `n` of `total` indices, [n] int64: the middle one of each of `n` equal parts; at most all."""
+    n = min(n, total)
     return (2 * np.arange(n) + 1) * total // (2 * n)
 
 

@@ -147,6 +147,8 @@ _in_use: ContextVar[Readings | None] = ContextVar("the readings that lens functi
 def readings_in_use() -> Readings | None:
     """Return the readings in use; None where there are none, or results may not be cached now."""
     readings = _in_use.get()
+    if torch.is_inference_mode_enabled():  # what it makes could have no gradient later
+        return None
     if readings is None or is_any_open() or any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
         return None
     return readings

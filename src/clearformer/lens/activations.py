@@ -18,7 +18,7 @@ from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points, hooked
 from clearformer.hooks.readings import MISSING, readings_in_use
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.model import Encoder, EncoderDecoder, Transformer
-from clearformer.model.attention import Attention
+from clearformer.model.attention import Attention, LastModule
 from clearformer.model.block import Block, EncoderOutput
 from clearformer.model.masks import Mask
 from clearformer.text import Tokenizer
@@ -79,6 +79,11 @@ def kept(inputs: Inputs, is_wanted: Callable[[str], bool]) -> ActivationCache:
     names = [name for name in hook_points(inputs.model) if is_wanted(name)]
     found = _found(inputs, names)
     return ActivationCache({name: found[name] for name in names if name in found})
+
+
+def has_known_heads(attention: nn.Module) -> bool:
+    """Whether an attention writes the sum of its heads at `hook_z`; a user's kind may do more to them, or have none."""
+    return isinstance(attention, Attention | LastModule)
 
 
 def of_the_formula(attention: nn.Module) -> list[str]:

@@ -22,6 +22,7 @@ def test_places_are_evenly_spaced(total: int) -> None:
         middles = [total * (i + 0.5) / n for i in range(n)]
         assert all(middle - 1 < place <= middle for middle, place in zip(middles, places, strict=True))
     assert evenly_spaced(total, total).tolist() == list(range(total))
+    assert evenly_spaced(total + 1, total).tolist() == list(range(total))  # nothing twice
 
 
 def test_places_in_a_very_large_split() -> None:

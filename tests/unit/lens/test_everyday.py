@@ -194,6 +194,23 @@ def test_a_tuned_lens_begins_as_the_logit_lens_and_is_no_worse_on_held_out_text(
     assert lens.logit_lens(run, "bank", tuned=identity).layers == plain.layers
 
 
+def test_an_encoder_s_lens_is_tuned_on_stretches_between_special_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = run_of("encoder", "wordpiece", max_seq_len=9)
+    seen: list[torch.Tensor] = []
+    forward = type(run.model).forward
+    monkeypatch.setattr(
+        type(run.model), "forward", lambda model, *given: (seen.append(given[0]), forward(model, *given))[1]
+    )
+    lens.tune(run, LEARNABLE, steps=2)
+    assert seen
+    for tokens in seen:
+        assert (tokens[:, 0] == run.tokenizer.bos_id).all()
+        assert (tokens[:, -1] == run.tokenizer.eos_id).all()
+        assert tokens.shape[1] == 9
+
+
 def test_an_encoder_decoder_s_lens_is_tuned_on_pairs() -> None:
     run = run_of("encoder-decoder", "char", norm=NoNorm(), dropout=0.0)
     with torch.no_grad():

@@ -249,6 +249,14 @@ def test_nothing_is_kept_while_somebody_changes_activations() -> None:
         assert len(readings) == kept
 
 
+def test_what_is_computed_in_inference_mode_is_not_kept() -> None:
+    run = run_of("decoder")
+    with lens.Readings(MEGABYTES).in_use():
+        with torch.inference_mode():
+            lens.attention(run, TEXT)
+        assert lens.sources(run, TEXT).error < 1e-4
+
+
 def test_weights_that_do_not_tell_when_they_change_are_not_watched() -> None:
     run = run_of("decoder")
     with torch.inference_mode():

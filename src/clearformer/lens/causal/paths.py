@@ -19,7 +19,8 @@ from torch import Tensor
 
 from clearformer.decoding import Text
 from clearformer.errors import UserError
-from clearformer.hooks import Hook, hook_points
+from clearformer.hooks import Hook
+from clearformer.lens.activations import has_known_heads
 from clearformer.lens.causal.interventions import (
     Activations,
     Arguments,
@@ -36,6 +37,7 @@ from clearformer.lens.causal.sites import Site, Where, embeddings_of, networks_o
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import Transformer
+from clearformer.model.block import Block
 
 OUTPUT = "output"
 """The receiver that stands for the model's output: it changes only by what the senders write directly."""
@@ -106,7 +108,8 @@ def patch_paths(
         subject: A run, or a bare model.
         text: What is read.
         donor: The text to patch from, with the same number of tokens.
-        senders: Heads (`hook_z`), networks (`hook_mlp_out`), embeddings (`hook_embed`, `hook_pos_embed`).
+        senders: Heads (`hook_z`), a user's kind of attention (`hook_attn_out`), networks (`hook_mlp_out`), embeddings
+            (`hook_embed`, `hook_pos_embed`).
         receivers: Later hook points, such as a head's queries (`hook_q`) or a network's input (`mlp.hook_pre`); or
             `output`.
         target: A token or class whose logit is measured; by default the likeliest one.
@@ -160,8 +163,14 @@ def _writers_held(
 
 def writers_of(model: Transformer) -> list[str]:
     """Return the hook points of everything that is added to a residual stream."""
-    heads = [name for name in hook_points(model) if name.endswith("attn.hook_z")]
-    return [*(site.name for site in embeddings_of(model)), *heads, *(s.name for s in networks_of(model))]
+    attentions = [
+        f"{path}.{part}.hook_z" if has_known_heads(attention) else f"{path}.hook_{part}_out"
+        for path, block in model.named_modules()
+        if isinstance(block, Block)
+        for part, attention in (("attn", block.attn), ("cross_attn", block.cross_attn))
+        if attention is not None
+    ]
+    return [*(site.name for site in embeddings_of(model)), *attentions, *(s.name for s in networks_of(model))]
 
 
 def _received(model: Transformer, arguments: Arguments, held: list[Edit], names: list[str]) -> Activations:

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clearformer.data.text.batches import IGNORED
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, shown
@@ -27,6 +28,7 @@ from clearformer.lens.causal.hook_gradients import gradients_at
 from clearformer.lens.causal.interventions import Arguments, activations, output_with
 from clearformer.lens.causal.metrics import (
     LogitDifference,
+    MeanLoss,
     Metric,
     given_metric,
     inputs_of,
@@ -35,7 +37,7 @@ from clearformer.lens.causal.metrics import (
 )
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
-from clearformer.model import EncoderDecoder, Transformer
+from clearformer.model import Encoder, EncoderDecoder, Transformer
 
 MOST_STEPS = 1000  # the points of the quadrature are the eigenvalues of a matrix of this size
 ROUGH = 0.05  # of the difference; if the sum misses more than this, a note advises more steps
@@ -191,8 +193,9 @@ def occlusion(
     """Return the metric less that of the same text with one token replaced, or dropped as if it were absent.
 
     A dropped token is masked as padding: no position attends to it, and later tokens move one position back. The
-    predicting position predicts nothing when it is dropped: its own value is NaN. The other arguments are those of
-    `gradient_x_input`.
+    predicting position predicts nothing when it is dropped: its own value is NaN. Of a `MeanLoss`, the dropped token is
+    no target, and where the next token is predicted, the one before it predicts the one behind it. The other arguments
+    are those of `gradient_x_input`.
 
     Args:
         by: A token to put in its place; by default it is dropped.
@@ -206,7 +209,12 @@ def occlusion(
         variants = _dropped(inputs)
     else:
         variants = _replaced(inputs, _token(inputs, "by", by))
-    values = [measure - _measures(inputs, rows, metric) for rows in variants]
+    *of_source, of_output = variants
+    values = [measure - _measures(inputs, rows, metric) for rows in of_source]
+    if by is None and isinstance(metric, MeanLoss):
+        values.append(measure - _losses_without_each(inputs, of_output, metric))
+    else:
+        values.append(measure - _measures(inputs, of_output, metric))
     if by is None and isinstance(metric, LogitDifference) and not inputs.class_names:
         values[-1][metric.position] = torch.nan
     return _result("occlusion", inputs, metric, values, measure)
@@ -301,6 +309,21 @@ def _dropped(inputs: Inputs) -> list[Arguments]:
         real[which].fill_diagonal_(False)
         batches.append((*rows, *real))
     return batches
+
+
+def _losses_without_each(inputs: Inputs, rows: Arguments, metric: MeanLoss) -> Float[Tensor, " T"]:
+    """Return the mean loss of the text without each token, which is no target then; NaN where no other is."""
+    n = inputs.tokens.shape[1]
+    targets = metric.targets.repeat(n, 1)  # [T T]
+    if not isinstance(inputs.model, Encoder):  # what was predicted behind the token is predicted before it
+        behind = torch.where(targets[0, :-1] == IGNORED, IGNORED, targets[0, 1:])
+        targets[1:].diagonal().copy_(behind)
+    targets.fill_diagonal_(IGNORED)
+    counts = (targets != IGNORED).any(1)
+    targets = torch.where(counts[:, None], targets, metric.targets)
+    parts = zip(*(each.split(_rows_at_once(inputs)) for each in (targets, *rows)), strict=True)
+    losses = [MeanLoss(of_part)(output_with(inputs.model, tuple(part))) for of_part, *part in parts]
+    return torch.cat(losses).masked_fill(~counts, torch.nan)
 
 
 def _measures(inputs: Inputs, rows: Arguments, metric: Metric) -> Tensor:

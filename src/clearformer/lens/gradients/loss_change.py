@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import log_softmax
 
+from clearformer.config import as_written, flat, whole
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_function, check_kind, check_run, check_whole
 from clearformer.decoding.text.samples import Run
@@ -40,6 +41,7 @@ from clearformer.runs.replay import OnStep, check_took, replay_run
 from clearformer.training.store.checkpoint import list_checkpoints, step_of
 from clearformer.training.store.folder import RunFolder
 
+UNUSED = frozenset({"dropout", "init", "max_seq_len"})  # settings that change no output for a text
 NOTHING: Mapping[int, Any] = MappingProxyType({})
 
 
@@ -143,6 +145,7 @@ def loss_changes(
     inputs = inputs_of(before, later)
     model, other = inputs.model, later.model
     check_same_parameters(model, other)
+    check_same_settings(model, other)
     metric = given_metric(metric) or loss_of(inputs)
     first, last = (_loss(each, inputs, metric) for each in (model, other))
     parts = [
@@ -273,6 +276,18 @@ def check_same_parameters(one: Transformer, other: Transformer) -> None:
             raise UserError(
                 f"the two models differ in {name} ({shapes.get(name, 'missing')} and {others.get(name, 'missing')}); "
                 "give two checkpoints of one run, or runs of one configuration"
+            )
+
+
+def check_same_settings(one: Transformer, other: Transformer) -> None:
+    """Raise UserError if two models compute differently; the first setting that differs is named."""
+    settings, others = (flat(whole(model.config)) for model in (one, other))
+    for name in settings | others:
+        if settings.get(name) != others.get(name) and UNUSED.isdisjoint(name.split(".")):
+            differing = f"{as_written(settings.get(name))} and {as_written(others.get(name))}"
+            raise UserError(
+                f"the two models differ in model.{name} ({differing}); give two checkpoints of one run, or runs of one "
+                "configuration"
             )
 
 

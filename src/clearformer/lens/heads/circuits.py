@@ -41,7 +41,7 @@ class Circuits:
 
     def copying(self, name: str, head: int) -> float:
         """Score W_E W_V W_O W_U: how an attended token changes each token's logit."""
-        if self.unembeddings is None or name.startswith("encoder_blocks"):
+        if self.unembeddings is None or name.startswith("encoder_blocks") or not self._is_direct(name, at=-1):
             return nan
         layer = self._layer(name)
         n_heads, n_kv_heads = getattr(layer, "n_heads", 1), getattr(layer, "n_kv_heads", 1)
@@ -57,6 +57,8 @@ class Circuits:
     def matching(self, name: str, head: int) -> float:
         """Score W_E W_Q W_K^T W_E^T: how strongly a token attends to each token, ignoring positions."""
         layer = self._layer(name)
+        if not self._is_direct(name, at=0):
+            return nan
         if isinstance(layer, ProjectedHeads):
             queries = weight_of(layer.W_Q).unflatten(0, (layer.n_heads, -1))[head]
             keys = weight_of(layer.W_K).unflatten(0, (layer.n_kv_heads, -1))
@@ -70,6 +72,19 @@ class Circuits:
         q = with_gain(q_norm, self._reading(name, of_queries=True) @ queries.T)
         k = with_gain(k_norm, self._reading(name) @ key.T)
         return eigenvalue_score(k.T @ self.embeddings @ q)
+
+    def _is_direct(self, name: str, at: int) -> bool:
+        """Whether there is a direct path: without a residual stream, to the first and from the last sub-layer alone."""
+        if self.model.config.residual:
+            return True
+        prefix = stack_of(name)
+        sublayers = [
+            f"{prefix}blocks.{i}.{part}"
+            for i, block in enumerate(self.model.stack(prefix).blocks)
+            for part in ("attn", "cross_attn", "mlp")
+            if getattr(block, part) is not None
+        ]
+        return name.rpartition(".")[0] == sublayers[at]
 
     def _layer(self, name: str) -> nn.Module:
         return self.model.get_submodule(name.rpartition(".")[0])

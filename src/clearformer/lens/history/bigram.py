@@ -193,8 +193,8 @@ def pairs_of(
         return
     assert isinstance(prepared, PairDataset)
     targets = prepared.splits[split]
-    bos, eos = run.tokenizer.bos_id, run.tokenizer.eos_id
-    rows = [[bos, *targets.target(index).tolist(), eos] for index in range(len(targets))]
+    before, eos = [run.tokenizer.bos_id, *run.tokenizer.before_pair], run.tokenizer.eos_id
+    rows = [[*before, *targets.target(index).tolist(), eos] for index in range(len(targets))]
     yield (
         np.array([token for row in rows for token in row[:-1]], np.int64),
         np.array([token for row in rows for token in row[1:]], np.int64),

@@ -53,6 +53,8 @@ class HeldStill:
 def check_known_parts(model: Transformer) -> None:
     """Raise UserError if the model has a part of a user's kind."""
     for path, module in model.named_modules():
+        if path.endswith(("ln_embed", "ln_final")):
+            check_norm(module, path)
         if not isinstance(module, Block):
             continue
         for name in ("ln1", "ln_cross", "ln2"):

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from clearformer.errors import UserError
 from clearformer.hooks import ActivationCache, hooked
+from clearformer.lens.activations import has_known_heads
 from clearformer.model import Transformer
 from clearformer.model.attention import Attention
 from clearformer.model.block import Block
@@ -28,6 +29,7 @@ KEPT = (
     "hook_scale",
     "hook_z",
     "hook_attn_out",
+    "hook_cross_attn_out",
     "hook_mlp_out",
     "hook_resid_post",
 )
@@ -163,7 +165,7 @@ class Decomposition:
     ) -> Stream:
         """Return the output of each head, and the bias of the output matrix."""
         name = f"{path}.{sublayer}.hook_z"
-        if name not in self.cache:  # a user's kind of attention, whose heads are unknown
+        if not has_known_heads(attention):
             whole = f"{path}.hook_{sublayer}_out"
             return Stream([Writer(whole, layer)], self.cache[whole][:, list(rows)])
         z = self.cache[name][0, list(rows)].transpose(0, 1)  # [H P Dh]

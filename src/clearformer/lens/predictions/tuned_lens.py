@@ -23,10 +23,11 @@ from clearformer.decoding.arguments import check_run, check_seed, check_whole
 from clearformer.decoding.text.inputs import ids_of, text_of
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
+from clearformer.lens.embeddings import tokens_read
 from clearformer.lens.inputs import quiet, read
 from clearformer.lens.predictions.logit_lens import stream_names, unembedded
 from clearformer.lens.showing import Shown, Table
-from clearformer.model import EncoderDecoder, Transformer
+from clearformer.model import Encoder, EncoderDecoder, Transformer
 from clearformer.model.norms import at_least_float32
 
 Arguments = tuple[Int[Tensor, "B _"], ...]
@@ -188,15 +189,20 @@ def _texts(run: Run, text: Any, output: Any) -> list[Arguments]:
     if output is not None:
         raise UserError("output: only an encoder-decoder writes another text; omit it")
     ids = ids_of(run.tokenizer, text_of(text))
-    length = min(run.model.config.max_seq_len, len(ids) // 10)
+    # An encoder read each stretch between special tokens, in training too.
+    around = (
+        tokens_read(run.model, run.tokenizer, ids[:1])[1:] if isinstance(run.model, Encoder) and ids else []
+    )
+    length = min(run.model.config.max_seq_len - len(around), len(ids) // 10)
     if length < 2:
         raise UserError(
             f"text: {count(len(ids), 'token')} {'is' if len(ids) == 1 else 'are'} too few to train and measure a lens; "
             "give more"
         )
-    n = len(ids) // length
-    windows = torch.tensor(ids[: n * length], device=run.model.embed.weight.device).view(n, length)
-    return [(window,) for window in windows.split(1)]
+    windows = [ids[at : at + length] for at in range(0, len(ids) - length + 1, length)]
+    if around:
+        windows = [tokens_read(run.model, run.tokenizer, window) for window in windows]
+    return [(window,) for window in torch.tensor(windows, device=run.model.embed.weight.device).split(1)]
 
 
 def _pairs(sources: Any, outputs: Any) -> list[tuple[str, str]]:

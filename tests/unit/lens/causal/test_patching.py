@@ -16,6 +16,8 @@ from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import NoFeedForward
 from clearformer.model.init import Gaussian
 
+from ..own_attention import OwnAttention
+
 TEXT, DONOR = [1, 2, 3, 4, 5, 6, 7], [1, 2, 9, 4, 5, 6, 7]
 SOURCE, OTHER_SOURCE = [3, 1, 4], [3, 9, 4]
 
@@ -167,6 +169,16 @@ def test_a_path_to_the_output_is_what_the_sender_writes_directly(model: Any) -> 
     assert found.effect != 0
     whole = lens.intervene(model, TEXT, lens.patch(lens.Site(name, head), donor), target=3, foil=5)
     assert found.after != pytest.approx(whole.after, abs=1e-6)  # which also goes by what lies between
+
+
+@pytest.mark.parametrize("has_heads", [True, False])
+def test_what_an_attention_of_ones_own_writes_is_held_too(has_heads: bool) -> None:
+    """From an embedding at position 2 there is no direct path to the last position's logit."""
+    own = made()
+    own.blocks[0].attn = OwnAttention(22, has_heads).double()
+    found = lens.patch_paths(own, TEXT, DONOR, "hook_embed", target=3)
+    assert found.effect == pytest.approx(0, abs=1e-12)
+    assert found.donor != pytest.approx(found.own)
 
 
 def test_a_path_to_a_heads_keys_changes_only_these(model: Any, tmp_path: Path) -> None:

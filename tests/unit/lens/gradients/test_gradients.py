@@ -107,6 +107,19 @@ def test_classes_are_attributed_to_all_tokens() -> None:
         lens.gradient_x_input(model, TEXT, position=2)
 
 
+def test_a_mean_loss_without_a_token_is_that_of_the_text_without_it(model: Any) -> None:
+    """With no positions to move back, a text without a token is one that never had it."""
+    whole = made(position={"kind": "none"})
+    metric = lens.next_token_loss(torch.tensor([TEXT]))
+    found = lens.occlusion(whole, TEXT, metric=metric)
+    for i in range(len(TEXT)):
+        rest = torch.tensor([TEXT[:i] + TEXT[i + 1 :]])
+        loss = lens.next_token_loss(rest)(whole.eval()(rest)).item()
+        assert found.values[i].item() == pytest.approx(found.measure - loss, abs=1e-10)
+    two = lens.occlusion(model, TEXT[:2], metric=lens.next_token_loss(torch.tensor([TEXT[:2]])))
+    assert two.values.isnan().all()
+
+
 def test_what_cannot_be_attributed_is_said(model: Any) -> None:
     with pytest.raises(UserError, match=r"steps: a whole number; got 2\.5"):
         lens.integrated_gradients(model, TEXT, steps=2.5)  # type: ignore[arg-type]
@@ -289,6 +302,12 @@ def test_models_that_do_not_match_are_refused(model: Any) -> None:
         UserError, match=r"the two models differ in position.weight \(\[17, 22\] and \[5, 22\]\); give two"
     ):
         lens.loss_changes(model, made(max_seq_len=5), TEXT[:4])
+    other = made(placement="post")
+    with pytest.raises(
+        UserError, match=r"the two models differ in model\.placement \(pre and post\); give two"
+    ):
+        lens.loss_changes(model, other, TEXT)
+    lens.loss_changes(model, made(dropout=0.5), TEXT, pieces=1)  # which no evaluation uses
     with pytest.raises(UserError, match=r"pieces: a whole number; got 2\.5"):
         lens.loss_changes(model, model, TEXT, pieces=2.5)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="pieces: 1 or more; got 0"):

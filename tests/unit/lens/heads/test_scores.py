@@ -247,6 +247,19 @@ def test_circuits_of_16_bits_are_products_in_float32(ties: bool) -> None:
         assert (found.copying, found.matching) == pytest.approx((wanted.copying, wanted.matching), abs=1e-5)
 
 
+def test_without_a_residual_stream_there_are_no_direct_paths_but_at_its_ends() -> None:
+    torch.manual_seed(0)
+    of_one_head = {"d_model": 8, "n_layers": 2, "max_seq_len": 9, "attention": MultiHead(n_heads=1)}
+    made = build(ModelConfig(vocab_size=V, residual=False, **of_one_head))
+    bare = build(ModelConfig(vocab_size=V, residual=False, ffn=NoFeedForward(), **of_one_head))
+    first, last = lens.head_scores(made).heads
+    assert [math.isnan(each) for each in (first.copying, first.matching)] == [True, False]
+    assert [math.isnan(each) for each in (last.copying, last.matching)] == [True, True]
+    first, last = lens.head_scores(bare).heads
+    assert [math.isnan(each) for each in (first.copying, first.matching)] == [True, False]
+    assert [math.isnan(each) for each in (last.copying, last.matching)] == [False, True]
+
+
 def test_weights_that_are_no_numbers_have_no_score() -> None:
     """LAPACK's eigenvalues of such a matrix end the process."""
     made = build(ModelConfig(vocab_size=V, d_model=8, n_layers=1, max_seq_len=9))

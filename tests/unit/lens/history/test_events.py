@@ -15,6 +15,7 @@ import pytest
 import clearformer as cf
 from clearformer import lens
 from clearformer.errors import UserError
+from clearformer.lens.history.bigram import pairs_of
 from clearformer.lens.history.events import InductionAt, when_formed, when_reached
 from clearformer.runs.own_data import read_own_data
 
@@ -61,6 +62,18 @@ def test_a_bigram_models_loss_is_that_of_plain_counting(runs: dict[str, Any], ki
     assert every.sum() == pytest.approx(1)
     assert every[b] == pytest.approx(p(a, b))
     assert found.loss < found.unigram_loss
+
+
+def test_what_stands_before_every_target_is_counted_too(
+    runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = runs["encoder-decoder"]
+    prepared: Any = read_own_data(run).prepared
+    monkeypatch.setattr(type(run.tokenizer), "before_pair", (2,))
+    [(before, tokens)] = pairs_of(prepared, run, "val")
+    row = [run.tokenizer.bos_id, 2, *prepared.splits["val"].target(0).tolist(), run.tokenizer.eos_id]
+    assert before[: len(row) - 1].tolist() == row[:-1]
+    assert tokens[: len(row) - 1].tolist() == row[1:]
 
 
 def test_the_weight_is_the_one_under_which_left_out_pairs_are_likeliest(runs: dict[str, Any]) -> None:

@@ -16,6 +16,8 @@ from clearformer.model.linear_attention import Linear
 from clearformer.model.norms import LayerNorm, NoNorm
 from clearformer.model.positions import ALiBi, Learned, NoPositions, RoPE
 
+from ..own_attention import OwnAttention
+
 V, T, D, H = 11, 7, 12, 3
 BARE = {"norm": NoNorm(), "placement": "none", "final_norm": False, "ffn": "none"}
 
@@ -314,6 +316,31 @@ def test_a_norm_of_ones_own_is_refused(tokens: Tensor) -> None:
     made.ln_final = _OwnNorm(D).double()
     with pytest.raises(UserError, match="ln_final: a ledger holds the scale"):
         lens.ledger(made, tokens)
+
+
+def test_a_last_norm_of_ones_own_is_refused_by_sources(tokens: Tensor) -> None:
+    made = model(placement="none")
+    made.ln_final = _OwnNorm(D).double()
+    with pytest.raises(UserError, match=r"ln_final: a ledger holds"):
+        lens.sources(made, tokens)
+
+
+@pytest.mark.parametrize("has_heads", [True, False])
+@pytest.mark.parametrize("family", ["decoder", "encoder-decoder"])
+def test_an_attention_of_ones_own_is_one_part_whatever_it_does_to_its_heads(
+    family: str, has_heads: bool, tokens: Tensor
+) -> None:
+    made = model(family=family)
+    stack = made.stack("decoder_" if family == "encoder-decoder" else "")
+    stack.blocks[0].attn = OwnAttention(D, has_heads).double()
+    if family == "encoder-decoder":
+        stack.blocks[1].cross_attn = OwnAttention(D, has_heads).double()
+    output = None if family == "decoder" else tokens
+
+    found = lens.ledger(made, tokens, output=output, target=3)
+
+    assert found.sum == pytest.approx(found.logit, abs=1e-9)
+    assert any(part.name.endswith("blocks.0.hook_attn_out") for part in found.parts)
 
 
 def test_layers_are_summed_in_order_up_to_the_logit(tokens: Tensor) -> None:
