@@ -82,8 +82,9 @@ class Int8Embedding(nn.Module):
         self.num_embeddings = len(rows.weight)
 
     def forward(self, tokens: Int[Tensor, "*B"]) -> Float[Tensor, "*B D"]:
-        scale = self.scale[tokens].unsqueeze(-1)
-        return self.weight[tokens].to(scale.dtype) * scale
+        # An index in brackets would count negative ids from the end; this refuses them.
+        scale = F.embedding(tokens, self.scale.unsqueeze(-1))
+        return F.embedding(tokens, self.weight).to(scale.dtype) * scale
 
 
 def with_int8_weights(model: ModelT) -> ModelT:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from clearformer.decoding import generate
 from clearformer.decoding.fast.int8 import Int8Embedding, Int8Linear, int8_rows, n_bytes, with_int8_weights
+from clearformer.errors import UserError
 from clearformer.model import Decoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.fast import Linear
@@ -86,6 +87,12 @@ def test_a_model_s_copy_computes_with_its_rounded_weights(changes: dict[str, Any
         rows = int8_rows(layer.weight)
         layer.weight.copy_(rows.weight * rows.scale.unsqueeze(1))
     torch.testing.assert_close(scores, model(tokens))
+
+
+@pytest.mark.parametrize("token", [-1, 11])
+def test_a_token_that_the_model_has_not_is_refused(token: int) -> None:
+    with pytest.raises(UserError, match=f"token id {token} is out of range: the model knows 0 to 10"):
+        with_int8_weights(made())(torch.tensor([[token, 2]]))
 
 
 def test_nothing_of_a_copy_is_left_as_it_was_but_what_is_small() -> None:
