@@ -8,6 +8,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -484,6 +485,24 @@ def test_texts_are_theirs(pair: Pair, beams: int) -> None:
 def up_to_the_end(tokens: list[int]) -> list[int]:
     """Without what fills the row behind <eos>."""
     return tokens[: tokens.index(EOS) + 1] if EOS in tokens else tokens
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["gpt2", "bloom, 4 heads", "marian", "pegasus", "bart", "t5"])
+def test_fields_by_their_other_names_make_the_same_model(pair: Pair) -> None:
+    path = pair.folder / "config.json"
+    fields, own = json.loads(path.read_text()), pair.theirs.config.attribute_map
+    assert own
+    assert own.items() <= pair.read.architecture.aliases.items()
+    aliases = {alias: fields.pop(name) for alias, name in own.items()}
+    path.write_text(json.dumps(fields | aliases))
+    pair.theirs = type(pair.theirs).from_pretrained(pair.folder, attn_implementation="eager").eval()
+    pair.read = read_model(pair.folder)
+    texts, targets = batch(pair.family)
+
+    expected = logits_of(pair.theirs, pair, texts, targets)
+
+    torch.testing.assert_close(logits_of(pair.ours(), pair, texts, targets), expected, rtol=1e-5, atol=1e-5)
 
 
 @torch.no_grad()

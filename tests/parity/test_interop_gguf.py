@@ -104,6 +104,14 @@ def test_matrices_in_half_precision_and_the_rest_as_it_is(tmp_path: Path) -> Non
         assert torch.equal(half[name], tensor.half() if is_half else tensor), name
 
 
+@pytest.mark.parametrize("name", ["GPT-2", "Llama"])
+def test_a_model_trained_with_dropout_is_written(name: str, tmp_path: Path) -> None:
+    config = MODELS[name]
+    ffn = config.ffn.replace(dropout=0.1)
+    to_gguf(run_of(config.replace(ffn=ffn, dropout=0.2)), tmp_path / "tiny.gguf")
+    assert gguf.GGUFReader(tmp_path / "tiny.gguf").tensors
+
+
 def test_a_model_in_bfloat16_is_written_in_float32(tmp_path: Path) -> None:
     run = run_of(MODELS["Llama"])
     run.model.bfloat16()

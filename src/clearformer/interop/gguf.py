@@ -182,7 +182,8 @@ def kind_of(fitted: ArchitectureMatch) -> Kind:
             f"model: a {title} is not written as GGUF, only {', '.join(KINDS)}; export it to a folder instead"
         )
     kind, ffn = KINDS[title], config.ffn
-    there = kind.ffn.replace(d_ff=getattr(ffn, "d_ff", None), bias=getattr(ffn, "bias", kind.ffn.bias))
+    free = ("d_ff", "bias", "dropout")
+    there = kind.ffn.replace(**{name: getattr(ffn, name) for name in free if hasattr(ffn, name)})
     if ffn.kind != kind.ffn.kind:
         raise _does_not_fit("ffn.kind", ffn.kind, title, kind.ffn.kind)
     if ffn != there:

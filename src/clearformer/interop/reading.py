@@ -66,6 +66,8 @@ def read_model(folder: Path) -> ForeignModel:
     """
     fields = read_fields(folder)
     architecture = architecture_of(fields)
+    fields = fields.renamed(architecture.aliases)
+    fields.only("is_causal", architecture.family != "encoder")
     files = _Tensors(folder)
     config = _settings(architecture, fields, frozenset(files.shapes))
     _check_sizes(fields, config, list(files.shapes.values()))

@@ -6,6 +6,7 @@ import os
 import re
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,18 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from clearformer.errors import CheckpointError, ClearformerError, ConfigError, RunError
-from clearformer.interop.architectures import ARCHITECTURES
+from clearformer.interop.architectures import ARCHITECTURES, Architecture
+from clearformer.interop.architectures.llama import Llama
+from clearformer.interop.architectures.t5 import T5
+from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.reading import read_fields, read_model
 from clearformer.interop.tokenizers.folder import read_tokenizer
 from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
-from clearformer.model.feedforward import ReLU
-from clearformer.model.positions import Sinusoidal
+from clearformer.model.feedforward import GEGLU, ReLU
+from clearformer.model.positions import RoPE, Sinusoidal
 from clearformer.training.store.state import weights_of
 
 from .conftest import TINY
@@ -120,6 +124,80 @@ def test_a_field_that_does_not_fit_is_named(with_fields: WithFields, field: str,
     ours = {"resid_pdrop": "dropout"}  # its bound is that of our own setting
     assert ours.get(field, field) in str(error)
     assert "config.json" in str(error)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: a.title)
+def test_another_direction_of_reading_is_refused(with_fields: WithFields, architecture: Architecture) -> None:
+    """transformers follows this field, whatever the architecture's own direction."""
+    causal = architecture.family != "encoder"
+    own = refusal(with_fields(model_type=architecture.model_type, is_causal=causal, vocab_size="?"))
+    assert "is_causal" not in str(own)
+    error = refusal(with_fields(model_type=architecture.model_type, is_causal=not causal))
+    assert f"is_causal: clearformer's model supports only {causal}; got {not causal}" in str(error)
+
+
+GPT2_ALIASES = {
+    "hidden_size": ("n_embd", 6),
+    "max_position_embeddings": ("n_positions", 5),
+    "num_attention_heads": ("n_head", 2),
+    "num_hidden_layers": ("n_layer", 2),
+}
+
+
+@pytest.mark.parametrize("alias", GPT2_ALIASES)
+def test_a_field_may_have_the_other_name_that_transformers_knows(with_fields: WithFields, alias: str) -> None:
+    name, value = GPT2_ALIASES[alias]
+    before = read_model(with_fields()).config
+    assert read_model(with_fields(**{alias: value})).config == before
+    assert read_model(with_fields(**{name: None, alias: value})).config == before
+
+
+def test_two_names_of_a_field_with_different_values_are_refused(with_fields: WithFields) -> None:
+    error = refusal(with_fields(num_attention_heads=3))
+    assert isinstance(error, ConfigError)
+    assert "num_attention_heads: another name of n_head, which is 2; got 3: delete one" in str(error)
+
+
+def test_the_name_in_the_file_is_the_one_that_is_told(with_fields: WithFields) -> None:
+    error = refusal(with_fields(n_head=None, num_attention_heads=4))
+    assert "num_attention_heads: 4 heads do not divide the width of 6" in str(error)
+
+
+@pytest.mark.parametrize("model_type", ["bart", "marian", "pegasus"])
+def test_a_decoder_with_the_heads_of_an_absent_field_is_refused(
+    model_type: str, with_fields: WithFields
+) -> None:
+    """They are 16 there, not as many as the encoder's."""
+    error = refusal(with_fields(model_type=model_type, d_model=32, num_attention_heads=4))
+    assert "decoder_attention_heads: clearformer's model has one setting" in str(error)
+    assert "this and num_attention_heads; got 16 and 4" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"dense_act_fn": "silu"},
+            "dense_act_fn: by feed_forward_proj=gated-gelu it is 'gelu_new'; got 'silu'",
+        ),
+        ({"is_gated_act": False}, "is_gated_act: by feed_forward_proj=gated-gelu it is True; got False"),
+        ({"dense_act_fn": "gelu_new", "is_gated_act": True}, ""),
+    ],
+)
+def test_another_activation_than_that_of_a_t5s_feed_forward_is_refused(
+    fields: dict[str, Any], message: str
+) -> None:
+    read = partial(T5().read, Fields({"feed_forward_proj": "gated-gelu", **fields}))
+    if message:
+        with pytest.raises(ConfigError, match=message):
+            read()
+    else:
+        assert read().ffn == GEGLU(approximate="tanh", d_ff=2048, bias=False)
+
+
+def test_an_empty_rope_scaling_hides_no_rope_parameters() -> None:
+    fields = {"rope_scaling": {}, "rope_parameters": {"rope_type": "default", "rope_theta": 77.0}}
+    assert Llama().read(Fields(fields)).position == RoPE(theta=77.0)
 
 
 @pytest.mark.parametrize("name", ["rope_scaling", "rope_parameters"])

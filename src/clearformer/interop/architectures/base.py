@@ -64,6 +64,8 @@ class Architecture(ABC):
     """Prefix of tensor names in a file saved with a head; files without a head lack it."""
     older_names: ClassVar[Mapping[str, str]] = {}
     """Suffixes of tensor names, with the suffixes that older files have instead."""
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Other names by which transformers reads fields of config.json, and the fields' own names."""
     ignored: ClassVar[Sequence[str]] = ()
     """Patterns of tensors in files that follow from the settings or belong to another head."""
 
@@ -147,6 +149,7 @@ def effective_settings(config: ModelConfig) -> dict[str, Any]:
         del settings[name]
     for name in _without_effect(config):
         del settings[name]
+    settings["ffn"].pop("dropout", None)
     settings["n_decoder_layers"] = config.decoder_layers
     if hasattr(config.ffn, "width"):
         settings["ffn"]["d_ff"] = d_ff(config)

@@ -1,5 +1,6 @@
 """Bloom: ALiBi, a norm after the embeddings, and one matrix for queries, keys and values."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from clearformer.interop.architectures.base import Architecture, dividing_heads, head_size, norm_eps
@@ -20,21 +21,23 @@ class Bloom(Architecture):
     model_type = "bloom"
     family: ClassVar[Family] = "decoder"
     prefix = "transformer."
+    aliases: ClassVar[Mapping[str, str]] = {
+        "n_embed": "hidden_size",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    }
 
     def class_name(self, config: ModelConfig) -> str:
         return "BloomForCausalLM"
 
     def read(self, fields: Fields, names: frozenset[str] = frozenset()) -> ModelConfig:
         fields.only("apply_residual_connection_post_layernorm", False)
-        width = "n_embed" if "n_embed" in fields else "hidden_size"
-        layers = "n_layer" if "n_layer" in fields else "num_hidden_layers"
-        heads = "n_head" if "n_head" in fields else "num_attention_heads"
-        d_model = fields.whole(width, 64)
-        n_heads, d_head = head_size(fields, d_model, heads, 8)
+        d_model = fields.whole("hidden_size", 64)
+        n_heads, d_head = head_size(fields, d_model, "n_head", 8)
         return ModelConfig(
             vocab_size=fields.whole("vocab_size", 250880),
             d_model=d_model,
-            n_layers=fields.whole(layers, 2),
+            n_layers=fields.whole("n_layer", 2),
             max_seq_len=fields.whole("seq_length", 2048),
             dropout=fields.number("hidden_dropout", 0.0),
             tie_embeddings=fields.flag("tie_word_embeddings", True),

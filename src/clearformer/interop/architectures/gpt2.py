@@ -1,5 +1,6 @@
 """GPT-2: learned positions, pre-norm, GELU by tanh; matrices are stored as [in out]."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from clearformer.interop.architectures.base import (
@@ -27,6 +28,12 @@ class GPT2(Architecture):
     model_type = "gpt2"
     family: ClassVar[Family] = "decoder"
     prefix = "transformer."
+    aliases: ClassVar[Mapping[str, str]] = {
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    }
     ignored = (r".*\.attn\.(masked_)?bias",)  # the causal mask, which older files hold
 
     def class_name(self, config: ModelConfig) -> str:

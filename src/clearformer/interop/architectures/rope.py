@@ -37,7 +37,7 @@ def read_rope(
 
 def _parameters(fields: Fields) -> Fields:
     for name in ("rope_scaling", "rope_parameters"):
-        if name not in fields:
+        if not fields.get(name):  # transformers passes over an empty one too
             continue
         values = fields.values[name]
         if not isinstance(values, dict):

@@ -1,5 +1,6 @@
 """BART, Marian and Pegasus: encoder-decoders with one vocabulary, which differ in positions and norms."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -28,6 +29,11 @@ class _FairseqLike(Architecture):
 
     family: ClassVar[Family] = "encoder-decoder"
     prefix = "model."
+    aliases: ClassVar[Mapping[str, str]] = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    }
     embedding_norm: ClassVar[bool] = False
     pre_norm: ClassVar[bool] = False
     position: ClassVar[Position]
@@ -35,8 +41,8 @@ class _FairseqLike(Architecture):
     vocab_size: ClassVar[int]
 
     def read(self, fields: Fields, names: frozenset[str] = frozenset()) -> ModelConfig:
-        fields.same("encoder_attention_heads", "decoder_attention_heads")
-        fields.same("encoder_ffn_dim", "decoder_ffn_dim")
+        fields.same("encoder_attention_heads", "decoder_attention_heads", self.n_heads)
+        fields.same("encoder_ffn_dim", "decoder_ffn_dim", self.inner)
         fields.only("tie_word_embeddings", True)
         fields.only("share_encoder_decoder_embeddings", True)
         fields.only("normalize_before", self.pre_norm)

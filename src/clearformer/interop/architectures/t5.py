@@ -1,7 +1,9 @@
 """T5: a pre-norm encoder-decoder with learned relative position biases; attention scores are not scaled."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from clearformer.errors import shown
 from clearformer.interop.architectures.base import Architecture, activation_name, d_ff, norm_eps
 from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.mapping.tensors import Rule
@@ -33,6 +35,12 @@ class T5(Architecture):
     model_type = "t5"
     family: ClassVar[Family] = "encoder-decoder"
     prefix = "transformer."
+    aliases: ClassVar[Mapping[str, str]] = {
+        "hidden_size": "d_model",
+        "head_dim": "d_kv",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+    }
     ignored = (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
 
     def class_name(self, config: ModelConfig) -> str:
@@ -42,6 +50,7 @@ class T5(Architecture):
         scaled = fields.flag("scale_decoder_outputs", fields.flag("tie_word_embeddings", True))
         tied = scaled or (bool(names) and "lm_head.weight" not in names)
         ffn = fields.choice("feed_forward_proj", "relu", FEED_FORWARD)
+        _check_agrees(fields)
         n_layers = fields.whole("num_layers", 6)
         return ModelConfig(
             family="encoder-decoder",
@@ -114,6 +123,20 @@ class T5(Architecture):
                 Rule(f"{side}_ln_final", f"{side}.final_layer_norm"),
             ]
         return rules
+
+
+def _check_agrees(fields: Fields) -> None:
+    """Refuse other values of the two fields that repeat `feed_forward_proj`, which transformers then follows."""
+    name = fields.get("feed_forward_proj", "relu")
+    gated = name.startswith("gated-")
+    activation = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")
+    for repeated, by_name in (("is_gated_act", gated), ("dense_act_fn", activation)):
+        value = fields.get(repeated, by_name)
+        if value != by_name:
+            fields.refuse(
+                repeated,
+                f"by feed_forward_proj={name} it is {shown(by_name)}; got {shown(value)}; delete it",
+            )
 
 
 def _attention(ours: str, theirs: str) -> list[Rule]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from clearformer.errors import ConfigError, shown
@@ -12,14 +13,39 @@ LARGEST = 2**26
 
 
 class Fields:
-    """The fields of a config.json; absent or null fields take the architecture's default."""
+    """The fields of a config.json; absent or null fields take the architecture's default.
 
-    def __init__(self, values: Mapping[str, Any], place: str = "config.json") -> None:
+    `spelled` has the names in the file of those fields that it has under another name.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        place: str = "config.json",
+        spelled: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.values = values
         self.place = place
+        self.spelled = spelled
 
     def __contains__(self, name: str) -> bool:
         return self.values.get(name) is not None
+
+    def renamed(self, aliases: Mapping[str, str]) -> "Fields":
+        """Return the fields by their own names, given the names by which transformers reads them too.
+
+        Raises:
+            ConfigError: a field is there under two names, with different values.
+        """
+        spelled = {name: alias for alias, name in aliases.items() if alias in self and name not in self}
+        for alias, name in aliases.items():
+            value, other = self.get(name), self.get(alias)
+            if value is not None and other is not None and value != other:
+                self.refuse(
+                    alias, f"another name of {name}, which is {shown(value)}; got {shown(other)}: delete one"
+                )
+        values = {name: self.values[alias] for name, alias in spelled.items()}
+        return Fields({**self.values, **values}, self.place, spelled)
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return a field unchecked."""
@@ -74,15 +100,19 @@ class Fields:
         if name in self and self.values[name] != wanted:
             self.refuse(name, f"clearformer's model supports only {wanted!r}; got {shown(self.values[name])}")
 
-    def same(self, name: str, other: str) -> None:
-        """Refuse different values of two fields for which clearformer's model has one setting."""
-        if name in self and other in self and self.values[name] != self.values[other]:
+    def same(self, name: str, other: str, default: Any = None) -> None:
+        """Refuse different values of two fields for which clearformer's model has one setting.
+
+        Without a default, an absent field has the value of the other.
+        """
+        value, second = self.get(name, default), self.get(other, default)
+        if value is not None and second is not None and value != second:
             self.refuse(
                 other,
-                f"clearformer's model has one setting for this and {name}; "
-                f"got {shown(self.values[other])} and {shown(self.values[name])}",
+                f"clearformer's model has one setting for this and {self.spelled.get(name, name)}; "
+                f"got {shown(second)} and {shown(value)}",
             )
 
     def refuse(self, name: str, why: str) -> NoReturn:
         """Raise ConfigError with a message that names the field."""
-        raise ConfigError(f"{self.place}: {name}: {why}")
+        raise ConfigError(f"{self.place}: {self.spelled.get(name, name)}: {why}")
