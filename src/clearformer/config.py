@@ -8,6 +8,8 @@ Python takes the same settings as the command line, with the same errors: `Model
 `ModelConfig(attention={"n_heads": 8})`, `RunConfig(**{"train.lr": 3e-4})`.
 """
 
+import hashlib
+import inspect
 import os
 import re
 import tomllib
@@ -29,6 +31,7 @@ from clearformer.errors import ConfigError, SettingError, did_you_mean, shortene
 NONE = "none"  # TOML has no null: an absent value is written as this word where the field allows it
 PARTS = "clearformer.parts"  # the entry points where an installed package names the modules of its kinds
 OWN_KIND = "; load your own kinds with --import FILE.py, or by importing them in Python"
+CODE_DIGITS = 16  # hex digits of a hash of code
 LARGEST_FILE = 2**20  # bytes of settings; a run's are a few thousand, and its labels
 LARGEST_WHOLE = 2**63 - 1  # the largest integer of torch and NumPy
 
@@ -184,6 +187,21 @@ def slot_variants(field: FieldInfo) -> dict[str, type[Spec]]:
 def is_packaged(part: Any) -> bool:
     """Whether a function or a class is one of the package's own, and not a user's."""
     return part.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def code_hash(part: type) -> str | None:
+    """Return the hash of the file that defines a class of the user's, or of the class where it has no file.
+
+    None for the package's own classes, and for those whose source is not known (typed at a prompt).
+    """
+    if is_packaged(part):
+        return None
+    try:
+        file = Path(inspect.getsourcefile(part) or "")
+        code = file.read_bytes() if file.is_file() else inspect.getsource(part).encode()
+    except (OSError, TypeError):
+        return None
+    return hashlib.sha256(code).hexdigest()[:CODE_DIGITS]
 
 
 def explicit(spec: Spec, default: Any = None) -> dict[str, Any]:

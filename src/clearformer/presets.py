@@ -420,7 +420,11 @@ def resolve_settings(name: str, given: list[dict[str, Any]]) -> RunConfig:
 def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
     """Return what `auto` chooses for the data and time of some settings, with these laid over its choices."""
     begin_with = auto(_form_of_data(given))
-    chosen = auto_for(resolve(RunConfig, *_one_source([explicit(begin_with), *given])))
+    said = {key: value for layer in given for key, value in flat(layer).items()}
+    wanted = [explicit(begin_with), *given]
+    if _is_set(said.get("train.max_seconds")) and "train.max_wall_seconds" not in said:
+        wanted.append({"train": {"max_wall_seconds": NONE}})  # the given limit is in place of the preset's own
+    chosen = auto_for(resolve(RunConfig, *_one_source(wanted)))
     run = _resolve_with_pretrained(begin_with, [explicit(chosen), *given])
     if earlier := run.train.pretrained:  # whose model and tokens are in the place of the chosen ones
         chosen = _resolve_with_pretrained(begin_with, [explicit(chosen), {"train": {"pretrained": earlier}}])

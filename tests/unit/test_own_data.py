@@ -17,11 +17,12 @@ from clearformer.registry import (
     PairsData,
     TextData,
     VocabularyTokenizer,
+    import_parts,
     register,
     unregister,
 )
 from clearformer.testing import check_kind
-from clearformer.text import ByteTokenizerSpec, load_tokenizer
+from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, load_tokenizer
 from clearformer.training.config import RunConfig
 
 SLOTS = ("data", "tokenizer")
@@ -240,6 +241,28 @@ def test_what_is_no_such_data_is_refused_with_its_number(base: Any, value: Any, 
         prepare_data(made(base, base.made_by, value)(), ByteTokenizerSpec())
 
 
+def test_an_empty_document_of_a_kind_is_none_as_in_files() -> None:
+    with_empty, without = (
+        prepare_data(
+            made(TextData, "documents", documents)(val_fraction=0), CharTokenizerSpec(bos=True, eos=True)
+        )
+        for documents in (["abcd" * 5, "", "ddd" * 6, ""], ["abcd" * 5, "ddd" * 6])
+    )
+    rows = [
+        data.splits["train"].read(0, len(data.splits["train"])).tolist() for data in (with_empty, without)
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_sides_that_share_a_tab_are_told_apart() -> None:
+    one, other = ([(f"a{tab}", f"{rest}c")] * 20 for tab, rest in (("\tb", ""), ("", "b\t")))
+    folders = {
+        prepare_data(made(PairsData, "pairs", pairs)(val_fraction=0), ByteTokenizerSpec()).folder
+        for pairs in (one, other)
+    }
+    assert len(folders) == 2
+
+
 def test_labels_that_a_kind_makes_are_in_no_column() -> None:
     kind = made(LabelledData, "labelled_texts", [(f"text {n}", f"label {n}") for n in range(40)])
 
@@ -274,6 +297,44 @@ def test_a_tokenizer_of_one_s_own_is_trained_with_saved_and_read_again(tmp_path:
     assert again.decode(again.encode("more words, and two")) == "more words, and two"
     assert again.encode("three words")[0] == again.unk_id
     check_kind(WordsSpec(), d_model=12, n_layers=1, attention={"n_heads": 2})
+
+
+OWN_WORDS = r"""
+import re
+from typing import ClassVar, Literal
+from clearformer.config import Spec
+from clearformer.registry import VocabularyTokenizer, register
+
+def cut(text):
+    return re.findall("PATTERN", text)
+
+class OwnWords(VocabularyTokenizer):
+    def pieces(self, text):
+        return cut(text)
+
+@register("tokenizer")
+class OwnWordsSpec(Spec):
+    kind: Literal["own_words"] = "own_words"
+    tokenizer_type: ClassVar[type] = OwnWords
+
+    def train(self, texts, specials=()):
+        return OwnWords(sorted({piece for text in texts for piece in cut(text)}), specials)
+"""
+
+
+def test_another_code_of_a_tokenizer_trains_and_prepares_again(tmp_path: Path) -> None:
+    """The kept tokenizer and the kept tokens are of the code that made them."""
+    (tmp_path / "text.txt").write_text("the cat sat, " * 40)
+    data = TextData(path=str(tmp_path / "text.txt"), val_fraction=0)
+    sizes = []
+    for name, pattern in (("first", r"\\w+|\\W"), ("second", r"\\w|\\W")):
+        file = tmp_path / f"{name}.py"
+        file.write_text(OWN_WORDS.replace("PATTERN", pattern))
+        import_parts(file)
+        own: Any = slot_variants(RunConfig.model_fields["tokenizer"])["own_words"]
+        sizes.append(len(prepare_data(data, own()).splits["train"]))
+        unregister("tokenizer", "own_words")
+    assert sizes[0] < sizes[1] == 40 * len("the cat sat, ")
 
 
 def test_a_train_that_returns_no_tokenizer_is_told_so() -> None:

@@ -31,4 +31,4 @@ def program_as_called() -> str:
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return "python -m clearformer"
-    return called.name if shutil.which(called.name) else str(called)
+    return called.name if shutil.which(called.name) else shlex.quote(str(called))

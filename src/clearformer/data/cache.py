@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from clearformer.config import code_hash
 from clearformer.data.shards import MANIFEST, ShardError
 from clearformer.errors import DiskError, TokenizerError, shown
 from clearformer.files import discard, disk_errors, folder_made_whole, user_path, write_file
@@ -30,6 +31,12 @@ def key_of(settings: Mapping[str, Any]) -> str:
     """Hash settings that JSON can hold into a short name: equal settings have equal names, others different ones."""
     canonical = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def own_code(part: type) -> dict[str, str]:
+    """Return the part of a key that stands for the code of a user's class; nothing for the package's own."""
+    code = code_hash(part)
+    return {} if code is None else {"code": code}
 
 
 def cached_tokenizer(cache: Path, key: Mapping[str, Any], train: Callable[[], Tokenizer]) -> Tokenizer:

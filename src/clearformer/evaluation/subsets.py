@@ -51,6 +51,9 @@ def labelled_at(split: LabelledSplit, chosen: np.ndarray) -> LabelledSplit:
         tokens=_split_of(split.name, rows),
         ends=_ends(rows),
         lines=split.lines[chosen],
+        last_lines={
+            new: split.last_lines[old] for new, old in enumerate(chosen.tolist()) if old in split.last_lines
+        },
     )
 
 

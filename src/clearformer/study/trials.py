@@ -9,7 +9,6 @@ default changes, increment `GENERATION` (a test checks this).
 """
 
 import hashlib
-import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from clearformer.config import NONE, Spec, explicit, is_packaged, sections_of, whole
+from clearformer.config import NONE, Spec, code_hash, explicit, sections_of, whole
 from clearformer.data import prepare_data
 from clearformer.errors import ConfigError, DataError
 from clearformer.files import user_path
@@ -300,21 +299,6 @@ def specs_in(spec: Spec, prefix: str = "") -> Iterator[tuple[str, Spec]]:
         if isinstance(value := getattr(spec, name), Spec):
             yield prefix + name, value
             yield from specs_in(value, f"{prefix}{name}.")
-
-
-def code_hash(part: type) -> str | None:
-    """Return the hash of the file that defines a class of the user's, or of the class where it has no file.
-
-    None for the package's own classes, and for those whose source is not known (typed at a prompt).
-    """
-    if is_packaged(part):
-        return None
-    try:
-        file = Path(inspect.getsourcefile(part) or "")
-        code = file.read_bytes() if file.is_file() else inspect.getsource(part).encode()
-    except (OSError, TypeError):
-        return None
-    return hashlib.sha256(code).hexdigest()[:SHORT]
 
 
 def digest(value: Mapping[str, Any]) -> str:

@@ -168,6 +168,16 @@ def test_tokens_of_another_kind_leave_no_matches_out(tmp_path: Path, kind: str) 
     assert run.train.objective.wordpiece_dropout == 0
 
 
+def test_seconds_of_training_are_in_place_of_the_preset_s_own_limit(tmp_path: Path) -> None:
+    data = ["auto", "data.kind=labelled", f"data.path={write_texts(tmp_path)}", "data.val_fraction=0.5"]
+    longer = resolve_run([*data, "train.max_seconds=3600"], None).train
+    assert (longer.max_seconds, longer.max_wall_seconds) == (3600, 3600)
+    both = resolve_run([*data, "train.max_seconds=3600", "train.max_wall_seconds=400"], None).train
+    assert (both.max_seconds, both.max_wall_seconds) == (3600, 400)
+    neither = resolve_run([*data, "train.max_seconds=none"], None).train
+    assert (neither.max_seconds, neither.max_wall_seconds) == (None, SECONDS)
+
+
 @pytest.mark.parametrize(
     ("wall", "training", "seconds"),
     [(None, 3600.0, 3600), (20.0, 3600.0, 20), (20.0, 5.0, 5), (None, None, SECONDS)],

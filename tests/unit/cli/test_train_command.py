@@ -14,6 +14,11 @@ def test_a_run_of_several_processes_is_continued_by_as_many(monkeypatch: pytest.
     assert continuing("a b") == command
 
 
+def test_a_program_s_path_with_a_space_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/my bin/clearformer-elsewhere"])
+    assert commands_to_type.to_type("presets") == "'/my bin/clearformer-elsewhere' presets"
+
+
 def test_a_run_of_one_process_is_continued_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     assert continuing("a").endswith(" train --resume --run a")

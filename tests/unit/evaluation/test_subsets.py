@@ -65,13 +65,14 @@ def test_a_subset_of_pairs_has_the_same_pairs() -> None:
 
 def test_a_subset_of_labelled_texts_has_the_same_texts() -> None:
     tokens = Split("val", [np.concatenate(ROWS)], 0, 0)
-    texts = LabelledSplit("val", TEXTS, np.arange(11) % 4, tokens, ENDS, np.arange(11) + 2, "x.tsv")
+    texts = LabelledSplit("val", TEXTS, np.arange(11) % 4, tokens, ENDS, np.arange(11) + 2, "x.tsv", {5: 9})
 
     part = subset_of_labelled(texts, 3)
 
     chosen = [1, 5, 9]
     assert (part.name, len(part)) == ("val", 3)
     assert part.texts == [TEXTS[index] for index in chosen]
+    assert part.last_lines == {1: 9}
     assert part.label_ids.tolist() == [index % 4 for index in chosen]
     assert part.lengths.tolist() == [len(ROWS[index]) for index in chosen]
     for place, index in enumerate(chosen):

@@ -21,6 +21,7 @@ from clearformer.data.cache import (
     found,
     key_of,
     made_in_cache,
+    own_code,
     tokenizer_entry,
 )
 from clearformer.data.holding_out import n_also_in
@@ -203,6 +204,7 @@ class _Preparation:
         if not spec.needs_corpus:
             return spec.train((), specials=specials)
         key = {"labelled": self.source.sha256, "tokenizer": spec.model_dump(), "specials": specials}
+        key |= own_code(type(spec))
         of_all = isinstance(spec, CharTokenizerSpec)
         names = [name for name in self.source.splits if of_all or name == "train"]
         texts = self._counted([each.text for name in names for each in self.source.splits[name]])
@@ -225,7 +227,7 @@ class _Preparation:
             "version": FORMAT_VERSION,
             "labelled_version": LABELLED_VERSION,
         }
-        return self.cache / "prepared" / key_of(key)
+        return self.cache / "prepared" / key_of(key | own_code(type(tokenizer)))
 
     def opened(self, tokenizer: Tokenizer, folder: Path, check: bool = False) -> LabelledDataset:
         manifest = read_manifest(folder)

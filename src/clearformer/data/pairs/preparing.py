@@ -22,6 +22,7 @@ from clearformer.data.cache import (
     found,
     key_of,
     made_in_cache,
+    own_code,
     tokenizer_entry,
 )
 from clearformer.data.holding_out import HeldOutPairs, n_also_in
@@ -211,6 +212,7 @@ class _Preparation:
         if not spec.needs_corpus:
             return spec.train((), specials=SPECIALS)
         key = self.source_key | {"tokenizer": spec.model_dump(), "specials": SPECIALS}
+        key |= own_code(type(spec))
         return cached_tokenizer(
             self.cache, key, lambda: spec.train(self._texts_to_learn_from(spec), specials=SPECIALS)
         )
@@ -229,6 +231,7 @@ class _Preparation:
     def folder(self, tokenizer: Tokenizer) -> Path:
         """Return the cache folder of these pairs in this tokenizer's tokens."""
         key = {"tokenizer": tokenizer.fingerprint(), "max_length": self.config.max_length}
+        key |= own_code(type(tokenizer))
         return self.cache / "prepared" / key_of(self.source_key | key | {"pairs_version": PAIRS_VERSION})
 
     def make(self, tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:

@@ -48,10 +48,12 @@ class PairSource(ABC):
 
 
 def digest_of(splits: dict[str, list[Pair]]) -> str:
-    """Return the SHA-256 of all pairs, split after split, as TSV in UTF-8."""
+    """Return the SHA-256 of all pairs, split after split, as TSV in UTF-8; beside a tab in a side, its place counts."""
     digest = hashlib.sha256()
     for name, pairs in splits.items():
         digest.update(f"{name}\n".encode())
         for pair in pairs:
+            if "\t" in pair.source or "\t" in pair.target:
+                digest.update(f"{len(pair.source)}\n".encode())
             digest.update(f"{pair.source}\t{pair.target}\n".encode())
     return digest.hexdigest()

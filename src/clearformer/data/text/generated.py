@@ -25,7 +25,7 @@ class GeneratedSource(Source):
 
     def identity(self) -> dict[str, Any]:
         digest = hashlib.sha256()
-        for document in self.strings():
+        for document, _ in self.documents():
             digest.update(f"{len(document)}\0{document}".encode())
         return {"name": self.name, "documents_sha256": digest.hexdigest()}
 
@@ -49,7 +49,7 @@ class GeneratedSource(Source):
             yield document
 
     def documents(self) -> Iterator[Chunk]:
-        for document in self.strings():
+        for document in filter(None, self.strings()):  # an empty one is none, in files too
             yield Chunk(document, ends_document=True)
 
     def origins(self) -> Iterator[Origin]:

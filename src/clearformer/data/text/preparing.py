@@ -24,6 +24,7 @@ from clearformer.data.cache import (
     found,
     key_of,
     made_in_cache,
+    own_code,
     tokenizer_entry,
 )
 from clearformer.data.identity import assumption
@@ -168,6 +169,7 @@ class _Preparation:
         key = (
             self.text_key
             | {"tokenizer": spec.model_dump()}
+            | own_code(type(spec))
             | ({"specials": list(specials)} if specials else {})
         )
         return cached_tokenizer(
@@ -189,7 +191,7 @@ class _Preparation:
     def folder(self, tokenizer: Tokenizer) -> Path:
         """Return the cache folder of this text in this tokenizer's tokens."""
         key = self.text_key | {"tokenizer": tokenizer.fingerprint(), "version": FORMAT_VERSION}
-        return self.cache / "prepared" / key_of(key)
+        return self.cache / "prepared" / key_of(key | own_code(type(tokenizer)))
 
     def make(self, tokenizer: Tokenizer, folder: Path, shard_tokens: int) -> dict[str, Any]:
         """Encode the text into `folder` and return its manifest."""

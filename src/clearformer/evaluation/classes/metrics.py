@@ -172,7 +172,9 @@ def classification_report(
     Raises:
         ValueError: there are no texts, or the arrays do not fit each other or `names`.
     """
-    true, predicted = np.asarray(labels), np.asarray(predictions)
+    true, predicted = (
+        np.asarray(each, np.int64) for each in (labels, predictions)
+    )  # products of 8 bits overflow
     if true.shape != predicted.shape or true.ndim != 1 or not true.size:
         raise ValueError(
             f"labels and predictions must be two rows of the same length; got {true.shape}, {predicted.shape}"

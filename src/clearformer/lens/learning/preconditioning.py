@@ -36,6 +36,9 @@ def steps_of(model: nn.Module, optimizers: Sequence[Optimizer], gradients: Mappi
     owners = {p: (o, group) for o in optimizers for group in o.param_groups for p in group["params"]}
     steps = {}
     for name, gradient in gradients.items():
+        if parameters[name] not in owners:
+            steps[name] = torch.zeros_like(gradient)
+            continue
         optimizer, group = owners[parameters[name]]
         state = optimizer.state.get(parameters[name], {})
         steps[name] = group["lr"] * preconditioner_of(optimizer)(gradient, state, group)

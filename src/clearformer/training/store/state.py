@@ -1,14 +1,15 @@
 """The state of training, and its conversion to and from the named tensors of checkpoints."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from clearformer.config import is_packaged
 from clearformer.errors import ConfigError, shown
 from clearformer.model import Transformer, build
 from clearformer.training.config import RunConfig
@@ -17,6 +18,8 @@ from clearformer.training.store.checkpoint import Checkpoint, Progress
 
 RAW = ".weight_now"  # marks the trained weights if the checkpoint's model is their moving average
 NUMBER = ".number"  # marks a number of Python's in an optimizer's state, which is no tensor there
+GROUPS = "optimizer_groups."  # begins the name of a value in a group of an optimizer's parameters
+RATES = ("lr", "peak_lr")  # of a group; set before each step
 
 
 @dataclass(frozen=True)
@@ -98,12 +101,25 @@ def optimizer_tensors(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict
         ConfigError: a value is neither a tensor nor a number.
     """
     parameters = dict(model.named_parameters())
-    return dict(
+    of_parameters = (
         _kept(f"{name}.{key}", value)
         for optimizer in optimizers
         for name, parameter in parameters.items()
         for key, value in optimizer.state.get(parameter, {}).items()
     )
+    of_groups = (_kept(GROUPS + place, group[key]) for place, group, key in _in_groups(optimizers))
+    return dict(of_parameters) | dict(of_groups)
+
+
+def _in_groups(optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield what a user's optimizers may count in their groups, such as steps: its place, its group and its key."""
+    for n, optimizer in enumerate(optimizers):
+        if is_packaged(type(optimizer)) or type(optimizer).__module__.startswith("torch."):
+            continue  # which keep settings alone there
+        for i, group in enumerate(optimizer.param_groups):
+            for key, value in group.items():
+                if isinstance(value, int | float | Tensor) and key not in RATES:
+                    yield f"{n}.{i}.{key}", group, key
 
 
 def _kept(name: str, value: object) -> tuple[str, Tensor]:
@@ -131,11 +147,16 @@ def load_optimizer_tensors(
     for full_name, tensor in tensors.items():
         if full_name.endswith(RAW):
             continue
-        name, _, key = full_name.removesuffix(NUMBER).rpartition(".")
-        parameter = parameters[name]
+        own_name = full_name.removesuffix(NUMBER)
+        if own_name.startswith(GROUPS):
+            n, i, key = own_name.removeprefix(GROUPS).split(".", 2)
+            values, device = optimizers[int(n)].param_groups[int(i)], torch.device("cpu")
+        else:
+            name, _, key = own_name.rpartition(".")
+            parameter = parameters[name]
+            values, device = owners[parameter].state[parameter], parameter.device
         # A copy, not memory mapped from the file.
-        value = tensor.item() if full_name.endswith(NUMBER) else tensor.to(parameter.device, copy=True)
-        owners[parameter].state[parameter][key] = value
+        values[key] = tensor.item() if full_name.endswith(NUMBER) else tensor.to(device, copy=True)
     for optimizer in optimizers:
         check_state_keys(optimizer)
 

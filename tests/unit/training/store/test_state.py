@@ -1,6 +1,7 @@
 """The state of training: a checkpoint of it is a copy, and sets another state to the bit."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -119,6 +120,30 @@ def test_a_tensor_of_a_parameter_that_is_not_there_is_refused(configure: Callabl
 
     with pytest.raises(KeyError, match=r"blocks\.9\.x"):
         load_optimizer_tensors(state.model, state.optimizers, {"blocks.9.x.exp_avg": torch.zeros(1)})
+
+
+class Counting(torch.optim.SGD):
+    """Steps by the number of those before, which it counts in its group, as schedule-free optimizers do."""
+
+    __module__ = "elsewhere"
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            group["k"] = group.get("k", 0) + 1
+            group["lr"] = 0.1 / group["k"]
+        return super().step(closure)
+
+
+def test_what_an_optimizer_counts_in_its_groups_comes_back() -> None:
+    one, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    ours, fresh = Counting(one.parameters(), lr=0.1), Counting(other.parameters(), lr=0.1)
+    for _ in range(3):
+        ours.step()
+
+    load_optimizer_tensors(other, [fresh], optimizer_tensors(one, [ours]))
+
+    assert fresh.param_groups[0]["k"] == 3
+    assert fresh.param_groups[0]["lr"] == 0.1  # of the schedule
 
 
 def test_numbers_of_an_optimizer_come_back_as_they_were_and_anything_else_is_refused() -> None:
