@@ -13,7 +13,10 @@ import tokenizers
 import transformers
 
 from clearformer.errors import TokenizerError
+from clearformer.interop.mapping.fields import Fields
+from clearformer.interop.tokenizers.folder import read_tokenizer
 from clearformer.interop.tokenizers.legacy import from_older_files
+from clearformer.model import ModelConfig
 from clearformer.text import BPETokenizerSpec
 
 transformers.logging.set_verbosity_error()
@@ -54,6 +57,88 @@ def test_gpt2(text: str, tmp_path: Path) -> None:
     assert ours.token_to_id("<|endoftext|>") == len(vocab) - 1
 
 
+ADDED_TEXT = "The <new> cat<new>sat <sep>  on the <gap>mat"
+
+
+def gpt2_folder(folder: Path, **files: Any) -> int:
+    """Write GPT-2's two files, and others by the names that they have without .json; return the number of tokens."""
+    trained = BPETokenizerSpec(vocab_size=300).train([CORPUS])
+    vocab = {spelling: i for i, spelling in enumerate([*trained.spellings, "<|endoftext|>"])}
+    lines = ["#version: 0.2", *(" ".join(merge) for merge in trained.merges)]
+    (folder / "merges.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for name, content in ({"vocab": vocab} | files).items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return len(vocab)
+
+
+def test_tokens_that_were_added_to_gpt2_are_text_unless_they_are_listed_as_special(tmp_path: Path) -> None:
+    n = gpt2_folder(tmp_path)
+    listed = {
+        "special_tokens_map": {"sep_token": {"content": "<sep>"}, "additional_special_tokens": ["<more>"]}
+    }
+    gpt2_folder(tmp_path, added_tokens={"<sep>": n + 1, "<new>": n, "<more>": n + 2}, **listed)
+    theirs = transformers.GPT2Tokenizer.from_pretrained(tmp_path)
+
+    ours = backend_of(tmp_path)
+
+    assert ours.encode(ADDED_TEXT).ids == theirs(ADDED_TEXT)["input_ids"]
+    assert [ours.token_to_id(name) for name in ("<new>", "<sep>", "<more>")] == [n, n + 1, n + 2]
+    special = {str(token) for token in ours.get_added_tokens_decoder().values() if token.special}
+    assert special == {"<|endoftext|>", "<sep>", "<more>"}
+    read = read_tokenizer(tmp_path, Fields({}), ModelConfig(vocab_size=n + 3))
+    assert read.decode(read.encode("The <new> cat")) == "The <new> cat"
+    assert n in read.encode("The <new> cat")
+
+
+def test_tokens_that_the_configuration_adds_are_those_there_are(tmp_path: Path) -> None:
+    n = gpt2_folder(tmp_path)
+    flags = {"single_word": False, "lstrip": True, "rstrip": True, "normalized": False, "special": False}
+    end = {"content": "<|endoftext|>", **flags, "special": True}
+    decoder = {str(n - 1): end, str(n): {"content": "<new>", **flags}}
+    gpt2_folder(tmp_path, tokenizer_config={"added_tokens_decoder": decoder}, added_tokens={"<gap>": n + 1})
+    theirs = transformers.GPT2Tokenizer.from_pretrained(tmp_path)
+
+    ours = backend_of(tmp_path)
+
+    assert ours.encode(ADDED_TEXT).ids == theirs(ADDED_TEXT)["input_ids"]
+    assert ours.token_to_id("<new>") == n
+    assert ours.token_to_id("<gap>") is None
+
+
+def test_an_added_token_keeps_its_id_behind_a_gap(tmp_path: Path) -> None:
+    n = gpt2_folder(tmp_path)
+    gpt2_folder(tmp_path, added_tokens={"<gap>": n + 5})
+    assert backend_of(tmp_path).token_to_id("<gap>") == n + 5
+
+
+@pytest.mark.parametrize(
+    "listed", [[], {"1": "<new>"}, {"x": {"content": "<new>"}}, {"9" * 5000: {"content": "<new>"}}]
+)
+def test_a_list_of_added_tokens_that_is_none_is_refused(listed: Any, tmp_path: Path) -> None:
+    gpt2_folder(tmp_path, tokenizer_config={"added_tokens_decoder": listed})
+    with pytest.raises(
+        TokenizerError, match=r"tokenizer_config\.json: added_tokens_decoder: expected tokens"
+    ):
+        from_older_files(tmp_path)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("bart", [False, True])
+def test_a_space_before_a_text_where_the_configuration_says_so(bart: bool, text: str, tmp_path: Path) -> None:
+    n = gpt2_folder(tmp_path, tokenizer_config={"add_prefix_space": True})
+    if bart:
+        vocab = json.loads((tmp_path / "vocab.json").read_text())
+        more = {name: n + i for i, name in enumerate(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))}
+        (tmp_path / "vocab.json").write_text(json.dumps(vocab | more))
+    kind = transformers.BartTokenizer if bart else transformers.GPT2Tokenizer
+    theirs = kind.from_pretrained(tmp_path)
+
+    ours = backend_of(tmp_path)
+
+    assert ours.encode(text).ids == theirs(text)["input_ids"]
+    assert ours.encode(text, "a cat").ids == theirs(text, "a cat")["input_ids"]
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_bart(text: str, tmp_path: Path) -> None:
     """It puts <s> before a text and </s> behind it."""
@@ -75,11 +160,13 @@ def test_bart(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_bert(text: str, lowercase: bool, tmp_path: Path) -> None:
+    """With a token that was added, which is in lower case too."""
     words = CORPUS.lower() if lowercase else CORPUS
     pieces = sorted({c for c in words if c.isalnum()} | {f"##{c}" for c in words if c.isalnum()})
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "mat", "##at", "'", ".", ",", "&", *pieces]
     (tmp_path / "vocab.txt").write_text("\n".join(vocab) + "\n", encoding="utf-8")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"Fiancée": len(vocab)}))
     theirs = transformers.BertTokenizer.from_pretrained(tmp_path, do_lower_case=lowercase)
 
     ours = backend_of(tmp_path)

@@ -10,7 +10,13 @@ from typing import Any
 from clearformer.errors import TokenizerError
 from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.reading import GENERATION, read_json
-from clearformer.interop.tokenizers.legacy import TOKENIZER_CONFIG, from_older_files
+from clearformer.interop.tokenizers.legacy import (
+    SPECIAL_TOKENS,
+    TOKENIZER_CONFIG,
+    from_older_files,
+    settings_in,
+    spelling_in,
+)
 from clearformer.model import ModelConfig
 from clearformer.text import Tokenizer, VocabularyTokenizer
 from clearformer.text.documents import added_tokens, open_backend
@@ -253,9 +259,9 @@ def _first_of(n_rows: int, *candidates: int | None) -> int | None:
 def _named_tokens(folder: Path) -> dict[str, str]:
     """Return special tokens by role, from tokenizer_config.json and special_tokens_map.json if they exist."""
     named = {}
-    for name in ("special_tokens_map.json", TOKENIZER_CONFIG):
-        for role, token in (read_json(folder / name) if (folder / name).is_file() else {}).items():
-            spelling = token.get("content") if isinstance(token, dict) else token
-            if role.endswith("_token") and isinstance(spelling, str):
+    for name in (SPECIAL_TOKENS, TOKENIZER_CONFIG):
+        for role, token in settings_in(folder, name).items():
+            spelling = spelling_in(token)
+            if role.endswith("_token") and spelling is not None:
                 named[role] = spelling
     return named

@@ -1,6 +1,6 @@
 """Conversion of vocabularies from before tokenizer.json to such a file: GPT-2's, BART's, BERT's and Marian's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from clearformer.text.tokenizer import (
 )
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
+SPECIAL_TOKENS = "special_tokens_map.json"
+ADDED_TOKENS = "added_tokens.json"
+LISTS_OF_SPECIALS = ("additional_special_tokens", "extra_special_tokens")
 BART_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 # The log-probability of a token of only the other language, below any other segmentation without <unk>.
 NEVER = -1e4
@@ -33,8 +36,74 @@ def from_older_files(folder: Path) -> dict[str, Any] | None:
     ]
     for files, make in kinds:
         if all((folder / name).is_file() for name in files):
-            return make(folder)
+            document = make(folder)
+            _add_tokens(document, folder)
+            return document
     return None
+
+
+def settings_in(folder: Path, name: str) -> dict[str, Any]:
+    """Return what a JSON file says, if there is one."""
+    return read_json(folder / name) if (folder / name).is_file() else {}
+
+
+def spelling_in(token: Any) -> str | None:
+    """Return the spelling of a token in such a file, which may be an object with flags; None for anything else."""
+    spelling = token.get("content") if isinstance(token, Mapping) else token
+    return spelling if isinstance(spelling, str) else None
+
+
+def _add_tokens(document: dict[str, Any], folder: Path) -> None:
+    """Add the tokens that a user added to a vocabulary, which have files of their own."""
+    known = {token["content"] for token in document["added_tokens"]}
+    added = [token for token in _tokens_added(folder) if token["content"] not in known]
+    vocab = document["model"]["vocab"]
+    if isinstance(vocab, dict):  # else the library numbers these itself, from the vocabulary's size
+        ids = {token["content"]: token["id"] for token in added}
+        document["model"]["vocab"] = vocab | {name: i for name, i in ids.items() if name not in vocab}
+    document["added_tokens"] += added
+
+
+def _tokens_added(folder: Path) -> list[dict[str, Any]]:
+    """Return those tokens by id; if tokenizer_config.json lists them, transformers passes over the older file."""
+    listed = settings_in(folder, TOKENIZER_CONFIG).get("added_tokens_decoder")
+    if listed is None:
+        path, specials = folder / ADDED_TOKENS, _special_names(folder)
+        ids = _vocabulary(path) if path.is_file() else {}
+        added = [
+            added_token(name, token) | {"special": name in specials, "normalized": name not in specials}
+            for name, token in ids.items()
+        ]
+    else:
+        flags = {name: flag for name, flag in added_token("", 0).items() if name not in ("id", "special")}
+        added = [
+            {name: token.get(name, flag) for name, flag in flags.items()}
+            | {"id": int(number), "special": token.get("special", False)}
+            for number, token in _listed(listed, folder).items()
+        ]
+    return sorted(added, key=lambda token: token["id"])
+
+
+def _listed(tokens: Any, folder: Path) -> dict[str, dict[str, Any]]:
+    if not isinstance(tokens, dict) or not all(
+        number.isdecimal() and len(number) < 10 and isinstance(token, dict) and spelling_in(token)
+        for number, token in tokens.items()
+    ):
+        raise TokenizerError(
+            f"{folder / TOKENIZER_CONFIG}: added_tokens_decoder: expected tokens with a content, by id; "
+            "download it again"
+        )
+    return tokens
+
+
+def _special_names(folder: Path) -> set[str | None]:
+    """Return the tokens that have a role, and those that are listed as special."""
+    names: set[str | None] = set()
+    for file in (SPECIAL_TOKENS, TOKENIZER_CONFIG):
+        for key, value in settings_in(folder, file).items():
+            if key.endswith("_token") or key in LISTS_OF_SPECIALS:
+                names.update(map(spelling_in, value if isinstance(value, list) else [value]))
+    return names
 
 
 def _document(
@@ -63,7 +132,11 @@ def _gpt2(folder: Path) -> dict[str, Any]:
     lines = _lines(folder / "merges.txt")
     merges = [line.split(" ") for line in lines if line and not line.startswith("#version")]
     model = {"type": "BPE", "vocab": vocab, "merges": merges}
-    parts: dict[str, Any] = {"pre_tokenizer": BYTE_LEVEL, "decoder": BYTE_LEVEL}
+    spaced = settings_in(folder, TOKENIZER_CONFIG).get("add_prefix_space") or False
+    parts: dict[str, Any] = {
+        "pre_tokenizer": BYTE_LEVEL | {"add_prefix_space": spaced},
+        "decoder": BYTE_LEVEL,
+    }
     if not vocab.keys() >= set(BART_SPECIALS):
         return _document(model, [END_OF_TEXT], vocab, **parts)
     parts["post_processor"] = {
@@ -71,14 +144,14 @@ def _gpt2(folder: Path) -> dict[str, Any]:
         "sep": ["</s>", vocab["</s>"]],
         "cls": ["<s>", vocab["<s>"]],
         "trim_offsets": True,
-        "add_prefix_space": False,
+        "add_prefix_space": spaced,
     }
     return _document(model, list(BART_SPECIALS), vocab, **parts)
 
 
 def _bert(folder: Path) -> dict[str, Any]:
     vocab = {token: i for i, token in enumerate(_lines(folder / "vocab.txt"))}
-    settings = read_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
+    settings = settings_in(folder, TOKENIZER_CONFIG)
     specials = [BERT_PAD, BERT_UNK, BERT_CLS, BERT_SEP, BERT_MASK]
     if missing := [name for name in specials if name not in vocab]:
         raise TokenizerError(f"{folder / 'vocab.txt'}: {missing[0]} is missing; download it again")
