@@ -541,6 +541,16 @@ def outcome(folder: Path) -> str:
     return ""
 
 
+def with_tokenizer(folder: Path, **generation: Any) -> Path:
+    """A folder that has words for the model's ids, and settings of what transformers writes."""
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({f"t{i}": i for i in range(13)}, unk_token="t0")
+    )
+    backend.save(str(folder / "tokenizer.json"))
+    return folder
+
+
 @pytest.mark.parametrize(
     ("of_config", "of_generation", "eos", "told"),
     [
@@ -558,11 +568,27 @@ def test_a_text_ends_at_the_first_token_that_the_files_name(
     eos: int,
     told: str,
 ) -> None:
-    folder = with_fields(eos_token_id=of_config)
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": of_generation}))
-    backend = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({f"t{i}": i for i in range(13)}, unk_token="t0")
-    )
-    backend.save(str(folder / "tokenizer.json"))
+    folder = with_tokenizer(with_fields(eos_token_id=of_config), eos_token_id=of_generation)
     assert read_tokenizer(folder, read_fields(folder), TINY).eos_id == eos
+    assert (told in caplog.text) if told else not caplog.text
+
+
+@pytest.mark.parametrize(
+    ("of_config", "of_generation", "told"),
+    [
+        ({"forced_bos_token_id": 9}, {}, "transformers follows forced_bos_token_id=9 when it writes a text"),
+        ({}, {"forced_bos_token_id": 0, "min_length": 5}, "follows forced_bos_token_id=0, min_length=5 when"),
+        ({"no_repeat_ngram_size": 2}, {"no_repeat_ngram_size": 3}, "follows no_repeat_ngram_size=3 when"),
+        ({"no_repeat_ngram_size": 0, "min_length": 0}, {"forced_bos_token_id": None}, ""),
+    ],
+)
+def test_what_steers_the_texts_of_transformers_alone_is_told(
+    with_fields: WithFields,
+    caplog: pytest.LogCaptureFixture,
+    of_config: dict[str, Any],
+    of_generation: dict[str, Any],
+    told: str,
+) -> None:
+    folder = with_tokenizer(with_fields(**of_config), **of_generation)
+    read_tokenizer(folder, read_fields(folder), TINY)
     assert (told in caplog.text) if told else not caplog.text

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clearformer.errors import TokenizerError
+from clearformer.errors import TokenizerError, shown
 from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.reading import GENERATION, read_json
 from clearformer.interop.tokenizers.legacy import (
@@ -43,6 +43,8 @@ BERT_NAMES = {  # which transformers takes where a folder names none, as those o
     "sep_token": BERT_SEP,
     "mask_token": BERT_MASK,
 }
+STEERING = {"forced_bos_token_id": None, "no_repeat_ngram_size": 0, "min_length": 0}
+"""Settings of what transformers writes that clearformer's decoding lacks, and the values that change nothing."""
 
 
 # --- writing ----------------------------------------------------------------------------------------------
@@ -229,7 +231,23 @@ def _roles_here(
             ", ".join(map(str, several)),
             roles["eos"],
         )
+    if family != "encoder":
+        _warn_of_steering(folder, fields)
     return {role: token for role, token in roles.items() if token is not None}
+
+
+def _warn_of_steering(folder: Path, fields: Fields) -> None:
+    generation = _generation(folder)
+    values = {name: generation.get(name, fields.get(name)) for name in STEERING}
+    steering = [
+        f"{name}={shown(value)}" for name, value in values.items() if value not in (None, STEERING[name])
+    ]
+    if steering:
+        logger.warning(
+            "%s: transformers follows %s when it writes a text; clearformer does not, so its texts can differ",
+            folder,
+            ", ".join(steering),
+        )
 
 
 def _generation(folder: Path) -> Fields:
