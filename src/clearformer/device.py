@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -302,6 +303,10 @@ def give_back_freed_memory() -> None:
     """Return all memory that this process has freed to the system (glibc only)."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+RANDOM_NUMBERS = threading.RLock()
+"""Held by a thread that seeds torch's global generators and draws from them: threads of one process share them."""
 
 
 def seed_kernels(device: torch.device, seed: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 import clearformer as cf
 from clearformer.cli import main
 from clearformer.config import Spec, resolve, slot_variants
-from clearformer.data import prepare_data
+from clearformer.data import Split, prepare_data
 from clearformer.errors import ConfigError, DataError, TokenizerError
 from clearformer.registry import (
     LabelledData,
@@ -248,10 +248,10 @@ def test_an_empty_document_of_a_kind_is_none_as_in_files() -> None:
         )
         for documents in (["abcd" * 5, "", "ddd" * 6, ""], ["abcd" * 5, "ddd" * 6])
     )
-    rows = [
-        data.splits["train"].read(0, len(data.splits["train"])).tolist() for data in (with_empty, without)
-    ]
-    assert rows[0] == rows[1]
+    one, other = (data.splits["train"] for data in (with_empty, without))
+    assert isinstance(one, Split)
+    assert isinstance(other, Split)
+    assert one.read(0, len(one)).tolist() == other.read(0, len(other)).tolist()
 
 
 def test_sides_that_share_a_tab_are_told_apart() -> None:

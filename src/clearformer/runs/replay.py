@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from clearformer.decoding.arguments import check_function
-from clearformer.device import resolve_device
+from clearformer.device import RANDOM_NUMBERS, kept_random_state, resolve_device
 from clearformer.errors import CheckpointError, RunError, UserError
 from clearformer.model import build_undrawn
 from clearformer.runs.folders import Loaded, checked_step, read_run
@@ -149,7 +149,8 @@ def trained_task(folder: RunFolder, tokenizer: Tokenizer) -> Task:
 def made_again(folder: RunFolder, config: RunConfig, task: Task, first: int, last: int) -> Iterator[Training]:
     """Yield a run's training, set to its nearest checkpoint up to step `first`, or to its first weights.
 
-    Its next steps, up to `last`, take the recorded learning rates and threads. The caller's random state is restored.
+    Its next steps, up to `last`, take the recorded learning rates and threads. Between them the random state is the
+    process's own: another thread may train or draw random numbers meanwhile.
 
     Raises:
         RunError: the learning rates are not known, or several processes trained the run.
@@ -157,18 +158,30 @@ def made_again(folder: RunFolder, config: RunConfig, task: Task, first: int, las
     """
     check_one_process(folder)
     device = resolve_device(config.train.device)
-    with tempfile.TemporaryDirectory() as scratch, torch.random.fork_rng(), ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         stack.enter_context(torch_as_usual(device))
-        training = Training(config, RunFolder(Path(scratch)), task, device, Processes(), Reporter())
+        with drawing_apart():
+            training = Training(config, RunFolder(Path(scratch)), task, device, Processes(), Reporter())
         training.threads = ThreadsOfThen(ThreadCounts.read(folder.threads_file))
         stack.enter_context(training.kernels())
         stack.enter_context(training.threads)
-        begin_at(training, folder, first)
+        with drawing_apart():
+            begin_at(training, folder, first)
         rates = RatesOfThen(folder, config)
         rates.check_known(training.progress.step, last)
-        training.train_step.lr_factor = rates.factor
-        training.train_step.prepare(Reporter(), config.train.compile is True)
+        train_step = training.train_step
+        train_step.lr_factor = rates.factor
+        with drawing_apart():
+            train_step.prepare(Reporter(), config.train.compile is True)
+        train_step.gradients = drawing_apart()(train_step.gradients)
         yield training
+
+
+@contextmanager
+def drawing_apart() -> Iterator[None]:
+    """Seed and draw random numbers in the `with` block without effect on those of the process."""
+    with RANDOM_NUMBERS, kept_random_state():
+        yield
 
 
 def check_one_process(folder: RunFolder) -> None:

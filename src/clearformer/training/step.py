@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearformer.data.cache import cache_folder
-from clearformer.device import autocast, keep_freed_memory, seed_kernels
+from clearformer.device import RANDOM_NUMBERS, autocast, keep_freed_memory, seed_kernels
 from clearformer.errors import ConfigError, shown
 from clearformer.model.fast.compiling import compile_step
 from clearformer.model.fast.kernels_together import kernels_together
@@ -141,14 +141,15 @@ class TrainStep:
 
     def gradients(self, step: int) -> Tensor:
         """Compute the batch's gradients, left in `parameter.grad`, and return its loss."""
-        seed_kernels(self.device, self.dropout_seed(step))
         total = torch.zeros((), device=self.device)
-        for part in range(self.settings.grad_accum_steps):
-            loss = self.compute_loss(*self.micro_batch(step, part))
-            self.check_loss(loss)
-            loss = loss / self.settings.grad_accum_steps
-            loss.backward()
-            total += loss.detach()
+        with RANDOM_NUMBERS:
+            seed_kernels(self.device, self.dropout_seed(step))
+            for part in range(self.settings.grad_accum_steps):
+                loss = self.compute_loss(*self.micro_batch(step, part))
+                self.check_loss(loss)
+                loss = loss / self.settings.grad_accum_steps
+                loss.backward()
+                total += loss.detach()
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
         self.processes.all_reduce_mean([*gradients, total])
         return total

@@ -125,6 +125,27 @@ def assert_all_come_out_the_same(name: str, seen: Seen, steps: Iterable[int]) ->
         assert (run.step, same(run, seen[step])) == (step, True), step
 
 
+def test_random_numbers_that_others_draw_meanwhile_are_their_own(
+    train: Callable[..., RunFolder], seen: Seen
+) -> None:
+    """In another thread, such as one that trains beside a replay on the page."""
+    folder = train("a", "model.dropout=0.3")
+    torch.manual_seed(7)
+    wanted = torch.rand(1000).tolist()
+    torch.manual_seed(7)
+    drawn: list[float] = []
+    last = max(seen)
+
+    run = cf.replay(
+        str(folder.path), last - 1, device="cpu", on_step=lambda *_: drawn.append(torch.rand(1).item())
+    )
+
+    assert drawn == wanted[: len(drawn)]
+    assert len(drawn) > 1
+    assert torch.rand(1).item() == wanted[len(drawn)]
+    assert same(run, seen[last - 1])
+
+
 # --- to the bit -------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import torch
 
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.text.samples import Run
+from clearformer.device import RANDOM_NUMBERS, kept_random_state
 from clearformer.errors import CheckpointError, RunError, UserError, shown
 from clearformer.runs.replay import trained_task
 from clearformer.training.config import RunConfig
@@ -71,7 +72,7 @@ class Reopened:
                 f"{self.checkpoint_folder(step)}: has no optimizer state, because training did not write it; "
                 "train the run here"
             )
-        with torch.random.fork_rng():  # building draws random weights, which are then overwritten
+        with RANDOM_NUMBERS, kept_random_state():  # building draws random weights, which are then overwritten
             state = TrainState.build(self.config, self.device)
         try:
             state.load(checkpoint)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from clearformer.config import is_packaged
+from clearformer.device import RANDOM_NUMBERS
 from clearformer.errors import ConfigError, shown
 from clearformer.model import Transformer, build
 from clearformer.training.config import RunConfig
@@ -39,8 +40,9 @@ class TrainState:
     @classmethod
     def build(cls, config: RunConfig, device: torch.device) -> Self:
         """Return the first state of a new run; its weights are drawn from the seed."""
-        torch.manual_seed(config.seed)
-        model = build(config.model).to(device)
+        with RANDOM_NUMBERS:
+            torch.manual_seed(config.seed)
+            model = build(config.model).to(device)
         average = copy.deepcopy(model).eval() if config.train.ema else None
         train = config.train
         optimizers = build_optimizers(train.optimizer, model, train.lr, train.matrix_dtype)
