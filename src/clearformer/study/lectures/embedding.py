@@ -401,6 +401,11 @@ STUDIES = (
         fairness=FAIR + " Parameters are equal.",
         figures=(Curves("1, 2, 4 and 8 heads"),),
         refuted_if="One head reaches the loss of several.",
+        meaning=(
+            "With equal parameters and one seed each, training ends at 1.636 nats with one head, 1.586 with two, 1.553 "
+            "with four and 1.543 with eight; held out 1.881, 1.860, 1.845 and 1.842. Each doubling gains less than the "
+            "one before. One seed has no interval, so no order is claimed."
+        ),
     ),
     Study(
         name="characters-or-bpe",
