@@ -119,7 +119,7 @@ def choose(budget: Budget) -> Recommendation:
             lr=lr_for(growth),
             optimizer=Muon(adam_lr=0.01, cautious=True),
             schedule=WarmupStableDecay(decay=0.7),
-            warmup_steps=max(10, round(WARMUP_SHARE * n_steps)),
+            warmup_steps=min(max(10, round(WARMUP_SHARE * n_steps)), n_steps // 2),
             label_smoothing=0.1,
             eval_every=max(50, 10 * round(n_steps / 100)),
         ),

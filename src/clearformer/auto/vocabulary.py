@@ -63,6 +63,8 @@ def trigram_bits(learned: Ids, told: Ids, vocab_size: int) -> float:
 
         p(w | c) = (N(c w) + T(c) p(w | c')) / (N(c) + T(c)),    p without any context from 1 / vocab_size.
     """
+    if min(len(learned), len(told)) < 3:  # thousands of equal characters, say, are a few tokens
+        return 0.0
     p = np.full(len(told) - 2, 1 / vocab_size)
     for order in (1, 2, 3):
         grams, n_of_gram = np.unique(grams_of(learned, order, vocab_size), return_counts=True)

@@ -92,6 +92,12 @@ def test_a_hundred_passes_are_enough() -> None:
     assert not any("are enough" in reason for reason in captions.reasons)
 
 
+def test_the_warm_up_of_a_few_steps_ends_before_them() -> None:
+    run = choose(Budget(300, 20, CORES, memory=16e9, n_texts=3, longest=50)).run
+    assert run.train.max_steps is not None
+    assert run.train.warmup_steps < run.train.max_steps
+
+
 def test_no_time_is_set_aside_for_compiling_that_does_not_pay() -> None:
     choice = choose(budget(seconds=300))
     preparing = CAPTIONS / OF_SHORT_TEXTS_PER_SECOND

@@ -67,6 +67,11 @@ def test_little_text_in_a_large_file_tells_nothing(tmp_path: Path) -> None:
     assert bits_saved(open_source(TextData(path=str(tmp_path / "sparse.jsonl")))) is None
 
 
+def test_a_text_of_one_character_tells_nothing(tmp_path: Path) -> None:
+    (tmp_path / "same.txt").write_text("a" * 20_480)
+    assert bits_saved(open_source(TextData(path=str(tmp_path / "same.txt")))) == 0
+
+
 def test_only_the_beginning_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "many"
     folder.mkdir()
