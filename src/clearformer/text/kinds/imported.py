@@ -5,7 +5,8 @@ No code in such a file is run: the `tokenizers` library reads it as data.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,7 +42,8 @@ USUAL_NAMES = {  # used if no file names the special tokens' roles
     "mask": ("<mask>", "[MASK]"),
 }
 
-_NO_TEXT = "\U0010ffff"  # a noncharacter, put around names that must not match in a text
+# Put around names that must not match in a text: a noncharacter, and what nobody can know who writes a text.
+_NO_TEXT = f"\U0010ffff{os.urandom(8).hex()}"
 
 # Normalisers and pre-tokenizers that lose nothing of a text.
 _KEEPS_TEXT = {
@@ -60,9 +62,9 @@ class ImportedTokenizer(Tokenizer):
     """A published tokenizer of the `tokenizers` library.
 
     Its file is kept to the byte, and its ids are the library's; special tokens may have any ids. The name of a special
-    token in a text is encoded as characters, in every model, unless it is a single character. `decode` joins the
-    tokens' text without cleaning it up (the library's decoder for BERT removes the space before a full stop; this does
-    not).
+    token in a text is encoded as characters, in every model, unless it is a single character or byte; a token with a
+    role is special, whether the file says so or not. `decode` joins the tokens' text without cleaning it up (the
+    library's decoder for BERT removes the space before a full stop; this does not).
 
     Args:
         document: The content of a `tokenizer.json`: its text, which is kept to the byte, or the parsed object.
@@ -89,14 +91,14 @@ class ImportedTokenizer(Tokenizer):
         self.opens_with_space = self._decoding.opens_with_space
         added = (token["content"] for token in added_tokens(parsed) if token.get("special"))
         marked = {name for name in added if name in ids}  # the library leaves out one without a name
-        self._backend = _without_specials(parsed, {name: ids[name] for name in marked})
         known = {
             role: _id_of_role(role, token, ids) for role, token in (roles or {}).items() if token is not None
         }
         special = sorted({ids[name] for name in marked} | set(known.values()))
-        # A special token of one character, such as a padding "!", occurs in texts, and is left out of what comes back.
-        self.lossless = _keeps_all(parsed, ids) and all(len(spellings[token]) > 1 for token in special)
-        super().__init__(spellings, {spellings[token]: token for token in special}, known)
+        special_ids = {spellings[token]: token for token in special}
+        self._backend = _without_specials(parsed, special_ids)
+        self.lossless = _keeps_all(parsed, ids, special_ids) and not _read_from_texts(parsed, special_ids)
+        super().__init__(spellings, special_ids, known)
         marks = marks_of(backend)
         self._before_pair = tuple(marks[: marks.index(self.eos_id)]) if self.eos_id in marks else ()
 
@@ -221,10 +223,7 @@ def _without_specials(document: Document, special_ids: Mapping[str, int]) -> tok
 
     Otherwise some models would match them in a text: Unigram's vocabulary has "</s>" among its words.
     """
-    model = dict(document["model"])
-    in_merges = {piece for pair in merges_of(model) for piece in pair}
-    # A special token of one character is needed too: without it the character would be lost.
-    needed = {name for name in special_ids if len(name) == 1} | in_merges
+    model, needed = dict(document["model"]), _read_from_texts(document, special_ids)
     hidden = {n: f"{_NO_TEXT}{i}{_NO_TEXT}" for n, i in special_ids.items() if n not in needed}
     if isinstance(vocab := model["vocab"], Mapping):
         model["vocab"] = {hidden.get(name, name): token for name, token in vocab.items()}
@@ -232,8 +231,20 @@ def _without_specials(document: Document, special_ids: Mapping[str, int]) -> tok
         model["vocab"] = [[hidden.get(name, name), score] for name, score in vocab]
     if isinstance(unknown := model.get("unk_token"), str):
         model["unk_token"] = hidden.get(unknown, unknown)
+    if pairs := merges_of(model):
+        # Merges to and from a special token; without them no text comes to it, and its characters remain.
+        prefix = model.get("continuing_subword_prefix") or ""
+        model["merges"] = [
+            [left, right]
+            for left, right in pairs
+            if hidden.keys().isdisjoint((left, right, left + right.removeprefix(prefix)))
+        ]
     added = [
-        {**token, "content": hidden.get(token["content"], token["content"])}
+        {
+            **token,
+            "content": hidden.get(token["content"], token["content"]),
+            "special": token.get("special") or token["content"] in special_ids,
+        }
         for token in added_tokens(document)
     ]
     nothing = dict.fromkeys(("post_processor", "truncation", "padding"))
@@ -242,7 +253,16 @@ def _without_specials(document: Document, special_ids: Mapping[str, int]) -> tok
     return backend
 
 
-def _keeps_all(document: Document, ids: Mapping[str, int]) -> bool:
+def _read_from_texts(document: Document, specials: Iterable[str]) -> set[str]:
+    """Return the special tokens that texts cannot do without, though they are left out of what comes back.
+
+    They are single characters, such as a padding "!", and single bytes.
+    """
+    by_bytes = bool(document["model"].get("byte_fallback"))
+    return {name for name in specials if len(name) == 1 or (by_bytes and BYTE_PIECE.fullmatch(name))}
+
+
+def _keeps_all(document: Document, ids: Mapping[str, int], specials: Container[str]) -> bool:
     """Whether the tokens preserve every text.
 
     Exceptions are a space at its start, canonical equivalence (NFC), and the sign that stands for a space.
@@ -263,7 +283,11 @@ def _keeps_all(document: Document, ids: Mapping[str, int]) -> bool:
         for part in pre_tokenizers[1:]
     )
     # An added token takes the spaces beside it too; special ones are never read from a text.
-    plain = [token for token in added_tokens(document) if not token.get("special")]
+    plain = [
+        token
+        for token in added_tokens(document)
+        if not token.get("special") and token["content"] not in specials
+    ]
     strips = any(token.get("lstrip") or token.get("rstrip") for token in plain)
     # By these a character at the end of a word, or inside one, is another token, which the vocabulary may lack.
     marks = any(document["model"].get(mark) for mark in ("end_of_word_suffix", "continuing_subword_prefix"))

@@ -1,6 +1,8 @@
 """Tokenizers that others made: roles, decoding by the kind of decoder, saving, and what is refused."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +77,9 @@ T5 = document(
     pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, ALWAYS]},
     decoder=ALWAYS,
 )
+NEOX_SPECIALS = ["<|endoftext|>", "<|padding|>"]
 NEOX = document(
-    bpe(["<|endoftext|>", "<|padding|>", *ByteTokenizer().spellings], []),
+    bpe([*NEOX_SPECIALS, *ByteTokenizer().spellings], []),
     [
         special("<|endoftext|>", 0),
         special("<|padding|>", 1),
@@ -240,6 +243,86 @@ def test_a_special_token_of_one_character_is_found_in_a_text_and_left_out_of_it(
     assert tokenizer.decode(ids) == "a"
     assert not tokenizer.lossless
     assert not ImportedTokenizer(NEOX, {"eos": "Ċ"}).lossless
+
+
+NOT_SPECIAL = NEOX | {
+    "added_tokens": [special(name, i, special=False) for i, name in enumerate(NEOX_SPECIALS)]
+}
+
+
+@pytest.mark.parametrize(
+    ("published", "eos"),
+    [
+        (NOT_SPECIAL, "<|endoftext|>"),
+        (T5 | {"added_tokens": []}, "</s>"),
+        (BERT | {"added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}}, "[SEP]"),
+    ],
+    ids=["added", "t5", "bert"],
+)
+def test_a_token_with_a_role_is_special_whether_the_file_says_so_or_not(published: dict, eos: str):
+    without = ImportedTokenizer(published)
+    assert without.spellings.index(eos) in without.encode(f"the {eos} the")
+    tokenizer = ImportedTokenizer(published, {"eos": eos})
+    ids = tokenizer.encode(f"the {eos} the")
+    assert tokenizer.eos_id not in ids
+    assert tokenizer.decode(tokenizer.wrap(ids)) == tokenizer.decode(ids)
+    if published["model"]["type"] != "WordPiece":  # which has no characters there
+        assert tokenizer.decode(ids) == f"the {eos} the"
+
+
+def test_the_spaces_beside_a_token_with_a_role_stay():
+    """As RoBERTa's <mask>, which takes the space before it where it is read from a text."""
+    added = [special("<|padding|>", 1, special=False, lstrip=True)]
+    published = NEOX | {"added_tokens": added}
+    assert not ImportedTokenizer(published).lossless
+    tokenizer = ImportedTokenizer(published, {"mask": "<|padding|>"})
+    assert tokenizer.lossless
+    assert tokenizer.decode(tokenizer.encode("t  <|padding|> h")) == "t  <|padding|> h"
+
+
+MERGED: dict[str, Any] = NEOX | {
+    "model": bpe(
+        [*NEOX_SPECIALS, *ByteTokenizer().spellings, "he", "the", "Ġthe"],
+        [["h", "e"], ["t", "he"], ["Ġ", "the"]],
+    )
+}
+
+
+@pytest.mark.parametrize("as_text", [False, True], ids=["pairs", "lines"])
+@pytest.mark.parametrize("name", ["he", "the", "Ġthe"])
+def test_a_special_token_that_merges_make_is_left_to_characters(name: str, as_text: bool):
+    model: dict[str, Any] = MERGED["model"]
+    if as_text:
+        model = model | {"merges": [" ".join(pair) for pair in model["merges"]]}
+    token = model["vocab"][name]
+    tokenizer = ImportedTokenizer(MERGED | {"model": model, "added_tokens": [special(name, token)]})
+    ids = tokenizer.encode("the the he")
+    assert token not in ids
+    assert tokenizer.decode(ids) == "the the he"
+    assert tokenizer.lossless
+    assert (model["vocab"]["he"] in ids) == (name != "he")
+
+
+def test_a_special_byte_is_read_from_a_text_and_left_out_of_it():
+    tokenizer = ImportedTokenizer(LLAMA, {"eos": "<0x0A>"})
+    ids = tokenizer.encode("t\nh")
+    assert tokenizer.eos_id in ids
+    assert ids.tolist() == ImportedTokenizer(LLAMA).encode("t\nh").tolist()
+    assert tokenizer.decode(ids) == "th"
+    assert not tokenizer.lossless
+
+
+def test_nobody_can_type_a_special_token():
+    """Not by the names either that keep it out of a text, which differ in each process and are kept nowhere."""
+    tokenizer = ImportedTokenizer(LLAMA, {"eos": "</s>"})
+    for token in range(3):
+        text = f"t\U0010ffff{token}\U0010ffffh"
+        assert token not in tokenizer.encode(text)
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert "\U0010ffff" not in tokenizer.to_json() + "".join(tokenizer.spellings)
+    code = "from clearformer.text.kinds import imported; print(ascii(imported._NO_TEXT))"
+    names = {subprocess.run([sys.executable, "-c", code], capture_output=True).stdout for _ in range(2)}
+    assert len(names) == 2
 
 
 def test_a_space_before_each_line_is_a_loss():
