@@ -67,6 +67,11 @@ class LongComputations:
         self._newest[name] = self._newest.get(name, 0) + 1
         self._progress.pop(name, None)
 
+    def end_all(self) -> None:
+        """Cancel every computation, whether it is running or waiting."""
+        for name in list(self._newest):
+            self.end(name)
+
     def progress(self, name: str) -> tuple[int, int] | None:
         """Return the work done and the total (0 until it is known); None if no such computation is under way."""
         return self._progress.get(name)

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from numbers import Integral
 from typing import Any
@@ -18,6 +18,7 @@ from clearformer.run import Run, load
 
 HOST = "127.0.0.1"
 STARTING_SECONDS = 10.0
+MOST_HEAD_BYTES = 4 * 2**20  # of a request: the page's address contains the whole selection
 KEPT_BYTES = 16 * 2**20  # the largest tensor whose memory is reused from one view to the next
 
 
@@ -28,13 +29,14 @@ class Looking:
         address: Its URL. It works once: the browser that opens it keeps a cookie.
     """
 
-    def __init__(self, address: str, server: Any, thread: threading.Thread) -> None:
-        self.address, self._server, self._thread = address, server, thread
+    def __init__(self, address: str, server: Any, thread: threading.Thread, end: Callable[[], None]) -> None:
+        self.address, self._server, self._thread, self._end = address, server, thread, end
 
     def close(self) -> None:
-        """Stop the page's server."""
+        """Stop the page's server, and what it computes."""
         self._server.should_exit = True
         self._thread.join(STARTING_SECONDS)
+        self._end()
 
     @property
     def is_open(self) -> bool:
@@ -98,21 +100,22 @@ def look(
         keep_freed_memory(KEPT_BYTES)
     listening = bound_socket(port)
     gate = Gate(listening.getsockname()[1])
-    app = PageServer(OpenedRuns(runs, device), first_selection(runs[0], text, *runs[1:])).app(gate)
+    page = PageServer(OpenedRuns(runs, device), first_selection(runs[0], text, *runs[1:]))
     config = uvicorn.Config(
-        app,
+        page.app(gate),
         log_level="critical",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=0,
         ws_max_size=1 << 16,
+        h11_max_incomplete_event_size=MOST_HEAD_BYTES,
         lifespan="off",
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listening],), name="clearformer page", daemon=True)
     thread.start()
     wait_for(server, thread)
-    looking = Looking(f"http://{HOST}:{gate.port}/?token={gate.token}", server, thread)
+    looking = Looking(f"http://{HOST}:{gate.port}/?token={gate.token}", server, thread, page.end_computing)
     if browser:
         with contextlib.suppress(webbrowser.Error):
             webbrowser.open(looking.address)

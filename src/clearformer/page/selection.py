@@ -56,9 +56,9 @@ class Selection(Spec):
     """
 
     run: str = ""
-    checkpoint: str = "latest"
+    checkpoint: str = Field("latest", max_length=200)
     versus: str = ""
-    versus_checkpoint: str = ""
+    versus_checkpoint: str = Field("", max_length=200)
     text: str = Field("", max_length=MOST_CHARACTERS)
     output: str | None = Field(None, max_length=MOST_CHARACTERS)
     masked: tuple[int, ...] = Field((), max_length=512)

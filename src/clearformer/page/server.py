@@ -81,6 +81,11 @@ class PageServer:
         app.mount("/static", StaticFiles(directory=STATIC))
         return Guarded(app, gate)
 
+    def end_computing(self) -> None:
+        """End long computations at their next step, and the thread once it has computed what it is at."""
+        self.opened.long.end_all()
+        self.thread.shutdown(wait=False, cancel_futures=True)
+
     async def index(self, request: Request) -> Response:
         return FileResponse(STATIC / "index.html")
 
@@ -212,7 +217,9 @@ class PageServer:
             raise UserError(f"checkpoint: a step number; got {shown(selection.checkpoint)}")
         with self.opened.long.turn(REPLAY) as on_step:
             self.opened.replay(selection.run, int(selection.checkpoint), on_step)
-        return JSONResponse({"step": int(selection.checkpoint)})
+        return JSONResponse(
+            {"step": int(selection.checkpoint), "replayed": self.opened.replayed(selection.run)}
+        )
 
     async def progress(self, request: Request) -> Response:
         """Return the progress of a long computation."""
@@ -277,7 +284,7 @@ async def answered_or_refused(
 ) -> Response:
     """Return the answer to a request, or a one-line error."""
     try:
-        return await answer(request, read_selection(json.loads(await limited_body(request))))
+        return await answer(request, selection_in(await limited_body(request)))
     except Exception as error:
         words, status = refusal(request, error)
         return JSONResponse({"error": words}, status)
@@ -285,8 +292,6 @@ async def answered_or_refused(
 
 def refusal(request: Request, error: Exception) -> tuple[str, int]:
     """Return the message and HTTP status for an error; unexpected errors are logged."""
-    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
-        return "the request is not JSON", BAD_REQUEST
     if isinstance(error, ClearformerError):
         return str(error), BAD_REQUEST
     logger.error("the page: %s failed", request.url.path, exc_info=error)
@@ -296,6 +301,18 @@ def refusal(request: Request, error: Exception) -> tuple[str, int]:
 def takes_long(name: str) -> bool:
     """Whether a request is a long computation (`page/long.py`)."""
     return name == REPLAY or (name in VIEWS and VIEWS[name].is_long)
+
+
+def selection_in(body: bytes) -> Selection:
+    """Return the selection that a request's body holds.
+
+    Raises:
+        UserError: it is not JSON, too deep, has a number that is too long, or is no selection.
+    """
+    try:
+        return read_selection(json.loads(body))
+    except (ValueError, RecursionError):
+        raise UserError("the request is not JSON, or too deep or long to read") from None
 
 
 async def limited_body(request: Request) -> bytes:

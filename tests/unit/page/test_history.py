@@ -1,6 +1,8 @@
 """The page's views of a run's training and of its data: numbers, marks, replayed steps, and what takes long."""
 
 import asyncio
+import contextlib
+import http.client
 import json
 import threading
 import time
@@ -151,7 +153,7 @@ def test_a_step_that_is_not_kept_is_looked_at_once_it_is_replayed(
     chosen = card(page)["first"] | {"checkpoint": str(step)}
     assert f"no checkpoint '{step}'" in page.refusal("tokens", **chosen)
     status, _, body = page.ask("POST", "/api/replay", chosen)
-    assert (status, json.loads(body)) == (200, {"step": step})
+    assert (status, json.loads(body)) == (200, {"step": step, "replayed": [step]})
     answer = page.view("tokens", **chosen)
     same(answer["found"], lens.tokens(cf.replay("decoder", step), chosen["text"]))
     assert f"cf.replay('decoder', {step})" in answer["python"]
@@ -199,6 +201,18 @@ def test_a_replayed_step_stays_open_longer_than_one_that_is_kept(
     monkeypatch.setattr("clearformer.page.opened.MOST_BYTES", weight_bytes(runs["decoder"]))
     assert opened.get("decoder", "4").step == 4  # even if there is room for one alone
     assert opened.get("decoder", str(STEPS - 2)) is made
+
+
+def test_a_replay_is_answered_with_the_steps_that_are_still_open(
+    runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clearformer.page.opened.MOST_BYTES", weight_bytes(runs["decoder"]))
+    for page in entered(look(runs["decoder"], browser=False)):
+        for step in (STEPS - 2, STEPS - 1):
+            chosen = card(page)["first"] | {"checkpoint": str(step)}
+            _, _, body = page.ask("POST", "/api/replay", chosen)
+            assert json.loads(body) == {"step": step, "replayed": [step]}
+        assert "no checkpoint" in page.refusal("tokens", **(chosen | {"checkpoint": str(STEPS - 2)}))
 
 
 def test_a_step_beside_its_own_run_is_that_step_in_a_notebook(runs: dict[str, Any]) -> None:
@@ -294,6 +308,42 @@ def test_what_is_ended_says_so(pages: dict[str, Client], monkeypatch: pytest.Mon
     asking.join(20)
     assert status == 200
     assert lines == ["learned: cancelled before it finished; ask again"]
+
+
+def test_a_page_that_is_closed_computes_no_further(
+    runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended, threads = threading.Event(), threading.Event(), set(threading.enumerate())
+
+    def endless(*_: Any, on_step: Any, **__: Any) -> Any:
+        try:
+            for done in range(4000):
+                on_step(done, 4000)
+                begun.set()
+                time.sleep(0.005)
+        finally:
+            ended.set()
+
+    def ask() -> None:
+        with contextlib.suppress(http.client.HTTPException, OSError):
+            page.ask("POST", "/api/view/corpus", first)
+
+    monkeypatch.setattr(lens, "corpus", endless)
+    looking = look(runs["decoder"], browser=False)
+    page = Client(looking)
+    page.enter()
+    first = card(page)["first"]
+    page.view("tokens", **first)
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert begun.wait(20)
+    looking.close()
+    assert ended.wait(10)
+    asking.join(20)
+    until = time.monotonic() + 10
+    while (left := set(threading.enumerate()) - threads) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert left == set()
 
 
 def test_a_picture_of_what_takes_long_is_drawn_of_the_last_answer(

@@ -11,6 +11,7 @@ from websockets.exceptions import InvalidStatus
 from clearformer.errors import UserError
 from clearformer.page import look
 from clearformer.page.look import HOST, bound_socket
+from clearformer.page.selection import MOST_CHARACTERS
 
 from .conftest import Client
 
@@ -35,6 +36,11 @@ def test_the_address_works_once(runs: dict[str, Any]) -> None:
     second.cookie = first.cookie[:-1]
     assert second.ask("GET", "/")[0] == 403
     looking.close()
+
+
+def test_an_address_with_a_long_text_is_loaded_again(decoder_page: Client) -> None:
+    """As many characters as a selection may have, each of nine letters in an address."""
+    assert decoder_page.ask("GET", f"/?text={'%E6%88%91' * MOST_CHARACTERS}")[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/static/app.js", VIEW, "/anything"])

@@ -201,6 +201,25 @@ def test_what_is_no_selection_is_refused(decoder_page: Client) -> None:
     assert "there is no view 'legder'; did you mean 'ledger'?" in line
 
 
+@pytest.mark.parametrize(
+    "body", [b"[" * 200_000, b'{"text": ' * 994 + b"1" + b"}" * 994, b'{"seed": ' + b"1" * 6000 + b"}"]
+)
+def test_what_is_too_deep_or_too_long_to_read_is_refused(decoder_page: Client, body: bytes) -> None:
+    status, _, answer = decoder_page.ask("POST", "/api/view/tokens", body)
+    assert (status, list(json.loads(answer))) == (400, ["error"])
+
+
+def test_a_step_of_thousands_of_digits_is_refused(decoder_page: Client) -> None:
+    chosen = card(decoder_page)["first"] | {"checkpoint": "9" * 5000}
+    status, _, answer = decoder_page.ask("POST", "/api/replay", chosen)
+    assert status == 400
+    assert "checkpoint" in json.loads(answer)["error"]
+    line = decoder_page.refusal(
+        "tokens", **(chosen | {"checkpoint": "latest", "versus_checkpoint": "9" * 5000})
+    )
+    assert "versus_checkpoint" in line
+
+
 def test_pictures_are_the_lens_own(decoder_page: Client) -> None:
     chosen = {"run": card(decoder_page)["runs"][0]["name"], "text": TEXT}
     status, headers, svg = decoder_page.ask("POST", "/api/figure/ledger.svg", chosen)

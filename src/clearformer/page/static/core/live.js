@@ -52,11 +52,11 @@ export function knownSteps(name) {
   return steps.get(name) ?? NONE;
 }
 
-/** Add a replayed step to those that can be shown. @param {any} run @param {number} step @param {Source} source */
-export function addReplayed(run, step, source) {
-  run.replayed.push(step);
-  const found = stepsOf(run, source);
-  found.value = merged(found.value, [step]);
+/** Set which replayed steps can be shown: a new one may have displaced older ones. @param {any} run @param {number[]} replayed @param {Source} source */
+export function setReplayed(run, replayed, source) {
+  run.replayed = replayed;
+  const kept = liveOf(run.name, source).value.steps ?? run.steps;
+  stepsOf(run, source).value = merged(kept, replayed);
 }
 
 /** Whether the weights of a checkpoint are available. @param {any} run @param {number[]} known @param {string} checkpoint */

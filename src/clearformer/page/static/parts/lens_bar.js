@@ -1,6 +1,6 @@
 // The lens bar: the controls of the selection, which all views follow.
 import { html, useEffect, useRef, useState } from "../core/html.js";
-import { addReplayed, atHand, stepsOf } from "../core/live.js";
+import { atHand, setReplayed, stepsOf } from "../core/live.js";
 import { followProgress } from "../core/model.js";
 import { useSignal } from "../core/signal.js";
 import { Refused } from "../sources/source.js";
@@ -108,8 +108,7 @@ function Replay({ run, step, source, selection, look }) {
     setSaid("opening the training");
     const stop = followProgress(source, REPLAY, (words) => words && setSaid(words.includes("of") ? `${words} steps` : words));
     try {
-      await source.replay({ ...selection, checkpoint: String(step) });
-      addReplayed(run, step, source);
+      setReplayed(run, await source.replay({ ...selection, checkpoint: String(step) }), source);
       if (isShown.current) look(step); // not if another run was chosen meanwhile
     } catch (error) {
       setSaid(error instanceof Refused ? error.message : source.gone);

@@ -31,7 +31,7 @@ export function serverOf(runs) {
       return response?.ok ? response.json() : null;
     },
     end: async (name) => void (await post(`api/end/${name}`, null)),
-    replay: async (selection) => void (await post("api/replay", selection)),
+    replay: async (selection) => (await (await post("api/replay", selection)).json()).replayed,
     picture: async (view, kind, selection) => (await post(`api/figure/${view}.${kind}`, selection)).blob(),
   };
 }

@@ -10,7 +10,7 @@
  * @property {(run: string, tell: (news: {lines: any[], restarted: boolean, steps: number[] | null}) => void) => () => void} follow passes a run's metrics to `tell` as they come, until the returned function is called
  * @property {(name: string) => Promise<{done: number, total: number} | null>} progress the progress of a long computation; null for quick ones
  * @property {(name: string) => Promise<void>} end cancels a long computation
- * @property {(selection: any) => Promise<void>} replay has the weights after a step computed again
+ * @property {(selection: any) => Promise<number[]>} replay has the weights after a step computed again; all steps of the run that can be shown for that reason
  * @property {(view: string, selection: any) => {selection: any, kept: string}} within the selection that a view can show, and in words what it does not follow
  * @property {string[]} fixed fields that cannot be changed
  * @property {string} gone the message to show if the source does not answer at all
@@ -29,6 +29,7 @@ export const quick = {
   /** @returns {Promise<{done: number, total: number} | null>} */
   progress: async () => null,
   end: async () => {},
+  /** @returns {Promise<number[]>} */
   replay: async () => {
     throw new Refused("a step can be replayed only on a live page: clearformer look");
   },
