@@ -72,6 +72,7 @@ def own_tokenizer(document: Mapping[str, Any]) -> Tokenizer | None:
     Raises:
         TokenizerError: the file is damaged.
     """
+    check_is_tokenizer(document)
     try:
         return _ours(document)
     except NotOursError:

@@ -15,7 +15,7 @@ import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
 
-from clearformer.errors import CheckpointError, ClearformerError, ConfigError, RunError
+from clearformer.errors import CheckpointError, ClearformerError, ConfigError, RunError, TokenizerError
 from clearformer.interop.architectures import ARCHITECTURES, Architecture
 from clearformer.interop.architectures.llama import Llama
 from clearformer.interop.architectures.t5 import T5
@@ -592,3 +592,10 @@ def test_what_steers_the_texts_of_transformers_alone_is_told(
     folder = with_tokenizer(with_fields(**of_config), **of_generation)
     read_tokenizer(folder, read_fields(folder), TINY)
     assert (told in caplog.text) if told else not caplog.text
+
+
+@pytest.mark.parametrize("document", [{}, {"model": None}, {"model": 5}])
+def test_a_tokenizer_without_a_model_is_refused(folder: Path, document: dict[str, Any]) -> None:
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(TokenizerError, match="tokenizer.json: JSON, but not a tokenizer"):
+        read_tokenizer(folder, read_fields(folder), TINY)
