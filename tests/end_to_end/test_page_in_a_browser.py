@@ -5,6 +5,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -40,6 +41,10 @@ PIXELS = """(red) => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   return data.filter((each, i) => i % 4 === 0 && each === red && data[i + 3] === 255).length;
 }"""  # of the first curve that have so much red
+QUEUED = """const Observer = IntersectionObserver;
+window.IntersectionObserver = function (told, options) {
+  return new Observer((entries) => told([...entries.map(() => ({ isIntersecting: false })), ...entries]), options);
+};"""  # an older word that nothing is near waits before each newer one
 MOST_TRIES, MOST_TABS = 100, 300
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"there is no browser here ({', '.join(BROWSERS)})")
 
@@ -105,6 +110,19 @@ class Window:
     def close(self) -> None:
         self.context.close()
         self.looking.close()
+
+
+@contextmanager
+def held(page: Any, view: str) -> Iterator[None]:
+    """Keep a view's answers from coming; they come at the end."""
+    routes: list[Any] = []
+    page.route(f"**/api/view/{view}", lambda route: routes.append(route))
+    try:
+        yield
+    finally:
+        for route in routes:
+            route.continue_()
+        page.unroute(f"**/api/view/{view}")
 
 
 def section_of(page: Any, name: str) -> Any:
@@ -322,6 +340,89 @@ def test_what_was_drawn_after_a_text_is_not_drawn_after_another(window: Window) 
     assert window.complaints == []
 
 
+def test_a_click_on_older_continuations_goes_on_after_what_they_continue(
+    window: Window, runs: dict[str, Any]
+) -> None:
+    chosen = Selection()
+    own = lens.continuations(
+        runs["decoder"], TEXT, num=chosen.num, max_new_tokens=chosen.new_tokens, seed=chosen.seed
+    )
+    ids = [str(each.id) for each in own.continuations[0].tokens]
+    tokens = window.section("continuations").locator(".drawn").first.locator("button")
+    api.expect(tokens).to_have_count(len(ids))
+    with held(window.page, "continuations"):
+        for place in (1, 2, 2):
+            tokens.nth(place).click()
+            window.page.wait_for_function(
+                "ids => location.search.includes(ids)", arg="%2C".join(ids[: place + 1])
+            )
+            assert window.selected()["drawn"].split(",") == ids[: place + 1]
+
+
+def test_a_click_on_an_older_search_goes_on_after_what_it_continues(
+    window: Window, runs: dict[str, Any]
+) -> None:
+    chosen = Selection()
+    own = lens.beam_tree(runs["decoder"], TEXT, beams=chosen.beams, max_new_tokens=chosen.new_tokens)
+    beams = window.section("beams")
+    api.expect(beams.locator("tbody tr:not(.is-to-come)")).to_have_count(len(own.found))
+    with held(window.page, "beams"):
+        for place in (0, 1):
+            beams.get_by_role("button", name="continue here").nth(place).click()
+            window.page.wait_for_timeout(100)
+            assert window.selected()["drawn"].split(",") == [str(token) for token in own.found[place].tokens]
+        nodes = beams.locator(".beam-tree g[role=button]")
+        window.page.evaluate(
+            "addEventListener('keydown', (event) => (window.isPrevented = event.defaultPrevented))"
+        )
+        for place, key in ((0, "Enter"), (1, "Space")):
+            nodes.nth(place).focus()
+            window.page.keyboard.press(key)
+            window.page.wait_for_timeout(100)
+            assert window.selected()["drawn"] == str(own.nodes[place].id)
+            assert window.page.evaluate("isPrevented")  # by default, a space scrolls the page
+
+
+def test_a_token_is_appended_once_however_often_it_is_pressed(window: Window, runs: dict[str, Any]) -> None:
+    page, desk = window.page, window.section("sampling")
+    append, greedy = (desk.get_by_role("button", name=name) for name in ("Append", "Greedy:"))
+    first = lens.next_draw(runs["decoder"], TEXT, seed=Selection().seed)
+    drawn = [int(first.ids[first.drawn])]
+    append.wait_for()
+    with held(page, "sampling"):
+        append.focus()
+        for key in ("Enter", "Enter", "Space"):
+            page.keyboard.press(key)
+        greedy.dispatch_event("click")
+        page.wait_for_timeout(100)
+        assert window.selected()["drawn"] == str(drawn[0])
+        for button in (append, greedy):
+            api.expect(button).to_be_disabled()
+        api.expect(append).to_be_focused()
+    api.expect(append).to_be_enabled()
+    second = lens.next_draw(runs["decoder"], TEXT, seed=Selection().seed, drawn=drawn)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**drawn={drawn[0]}%2C{second.ids[second.drawn]}*")
+
+
+def test_by_the_arrows_one_moves_through_the_layers_of_the_logit_lens(window: Window) -> None:
+    cell = window.section("lens").locator("[role=gridcell]")
+    cell.focus()
+    rows = window.page.locator("#lens .row-names span").all_inner_texts()
+    column = cell.get_attribute("aria-colindex")
+    for key, row in (("ArrowDown", 1), ("ArrowDown", 2), ("ArrowUp", 1)):
+        window.page.keyboard.press(key)
+        api.expect(cell).to_have_attribute("aria-label", re.compile(f"^{re.escape(rows[row])} at "))
+        assert cell.get_attribute("aria-colindex") == column
+
+
+def test_a_view_is_near_if_the_newest_of_several_words_says_so(window: Window) -> None:
+    page = window.context.new_page()
+    page.add_init_script(QUEUED)
+    page.goto(f"http://{window.host}/")
+    api.expect(page.locator("#tokens .facts")).to_contain_text("of ")
+
+
 def test_a_page_is_opened_at_the_view_that_its_address_names(window: Window) -> None:
     page = window.page
     page.goto("about:blank")
@@ -386,6 +487,22 @@ def test_training_is_seen_while_it_goes_on(browser: Any, runs: dict[str, Any], t
     api.expect(told).to_contain_text("0.5000")
     assert [url for url in window.asked if "training" in url] == asked  # nothing was fetched again
     assert window.complaints == []
+    window.close()
+
+
+def test_the_legend_of_a_curve_tells_a_small_learning_rate(
+    browser: Any, runs: dict[str, Any], tmp_path: Any
+) -> None:
+    run = runs["decoder"].save(tmp_path / "small")
+    lines = [{"step": step, "loss": 2.83321, "lr": 0.00025} for step in range(1, 4)]
+    run.folder.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    window = Window(browser, run)
+    window.section("training")
+    window.page.wait_for_load_state("networkidle")  # a curve that moves loses its cursor
+    for title, value in (("loss, nats", "2.8332"), ("learning rate", "0.00025")):
+        curve = window.section("training").locator(f"figure.curve:has(figcaption:text-is('{title}'))")
+        curve.locator(".u-over").hover()
+        api.expect(curve.locator(".u-legend .u-value").nth(1)).to_have_text(value)
     window.close()
 
 
@@ -613,6 +730,22 @@ def test_marks_are_set_on_the_curves_and_the_ledger_between_them_is_shown(
     assert history.selected()["checkpoint"] == str(STEPS)
 
 
+def test_older_changes_of_the_loss_keep_the_steps_that_they_are_of(history: Window) -> None:
+    page = history.page
+    page.goto(f"http://{history.host}/?before=0&after=4")
+    ledger = history.section("loss_changes").locator(".loss-changes")
+    api.expect(ledger.locator(".sum")).to_contain_text("at step 4:")
+    loss = ledger.locator(".sum b").nth(1).inner_text()
+    with held(page, "loss_changes"):
+        page.locator("input[name=mark_after]").fill(str(STEPS))
+        page.keyboard.press("Tab")
+        page.wait_for_url(f"**after={STEPS}*")
+        api.expect(ledger).to_have_class(re.compile("is-stale"))
+        api.expect(ledger.locator(".sum")).to_contain_text(f"{loss} at step 4:")
+    api.expect(ledger.locator(".sum")).to_contain_text(f"at step {STEPS}:")
+    api.expect(ledger).not_to_have_class(re.compile("is-stale"))
+
+
 def test_a_step_between_is_replayed_on_request(history: Window, trained_run: Any) -> None:
     page, step = history.page, EVERY + 1
     assert step not in trained_run.kept_steps()
@@ -624,6 +757,19 @@ def test_a_step_between_is_replayed_on_request(history: Window, trained_run: Any
     tokens = lens.tokens(cf.replay(trained_run, step), page.locator("textarea[name=text]").input_value())
     history.section("tokens").locator("[role=option]").nth(2).click()
     api.expect(history.section("tokens").locator(".facts")).to_contain_text(f"{tokens.probabilities[2]:.4f}")
+
+
+def test_a_step_that_another_has_displaced_is_offered_to_be_replayed_again(
+    history: Window, trained_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clearformer.page.opened.MOST_BYTES", 1)
+    page, steps = history.page, (EVERY + 1, EVERY + 3)
+    assert not set(steps) & set(trained_run.kept_steps())
+    for step in (*steps, steps[0]):
+        page.locator("input[name=step]").fill(str(step))
+        page.locator("input[name=step]").press("Enter")
+        page.get_by_role("button", name=f"Replay step {step}").click()
+        api.expect(page.locator(".slider output")).to_have_text(f"step {step}")
 
 
 def test_checkpoints_appear_without_reloading(history: Window, trained_run: Any) -> None:

@@ -102,8 +102,8 @@ function Asked({ name, title, about, uses, chosen, missing, onSelect, source }) 
   askNow.current = ask;
   model.look(chosen);
   useEffect(() => {
-    const watch = new IntersectionObserver(([entry]) => {
-      isNear.current = entry.isIntersecting;
+    const watch = new IntersectionObserver((entries) => {
+      isNear.current = entries.at(-1)?.isIntersecting ?? false; // the newest, where several have waited
       askNow.current();
     }, { rootMargin: NEAR });
     if (place.current) watch.observe(place.current);

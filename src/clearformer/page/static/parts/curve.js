@@ -3,6 +3,7 @@ import { html, useEffect, useRef, useState } from "../core/html.js";
 
 const HEIGHT = 180;
 const MOST_DIGITS = 7; // of a label
+const LEGEND_DIGITS = 5; // significant ones: a learning rate is far below one
 const MOST_POINTS = 2; // of a series that is drawn as points, too: one makes no line
 const WHOLE = Array.from({ length: 27 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)); // possible distances of labels
 
@@ -40,7 +41,7 @@ export function Curve({ title, series, lines, marks = [], levels = [], log = fal
     const style = getComputedStyle(element);
     const hue = (/** @type {string} */ colour) => (colour.startsWith("--") ? style.getPropertyValue(colour) : colour);
     const axis = { stroke: hue("--quiet"), grid: { stroke: hue("--line"), width: 1 }, ticks: { show: false } };
-    const lineOf = (/** @type {any} */ { label, colour, dashed }) => ({ label, dash: dashed ? [6, 4] : undefined, stroke: hue(colour), width: series.length > 2 ? 1.5 : 2, spanGaps: true, points: { show: (/** @type {any} */ chart, /** @type {number} */ i) => points || chart.data[i].filter(Number.isFinite).length <= MOST_POINTS, size: 5 } });
+    const lineOf = (/** @type {any} */ { label, colour, dashed }) => ({ label, value: inLegend, dash: dashed ? [6, 4] : undefined, stroke: hue(colour), width: series.length > 2 ? 1.5 : 2, spanGaps: true, points: { show: (/** @type {any} */ chart, /** @type {number} */ i) => points || chart.data[i].filter(Number.isFinite).length <= MOST_POINTS, size: 5 } });
     plot.current = new uPlot({
       width: element.clientWidth,
       height: HEIGHT,
@@ -88,6 +89,11 @@ function withLevels(low, high, levels) {
   const [least, most] = [Math.min(...values), Math.max(...values)];
   const room = 0.06 * (most - least) || 0.5 * Math.abs(most) || 0.5;
   return [least - room, most + room];
+}
+
+/** A series' value at the cursor. @param {any} _ @param {number | null} value */
+function inLegend(_, value) {
+  return value === null ? "–" : String(Number(value.toPrecision(LEGEND_DIGITS)));
 }
 
 /** Labels of ticks, with as many digits as tell them apart. @param {number[]} splits @returns {string[]} */

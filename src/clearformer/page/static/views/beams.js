@@ -1,5 +1,5 @@
 // The tree of a beam search: one column per step, with the path of the best text highlighted.
-import { html, isFixed, select, view } from "../core/html.js";
+import { html, isFixed, select, useTrait, view } from "../core/html.js";
 import { number, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
 
@@ -10,13 +10,14 @@ const [LETTER, SMALL] = [7.3, 6.7]; // widths of a letter of a token and of a sc
 
 /** @param {{model: any, found: any, selection: any}} props */
 function Beams({ model, found, selection }) {
+  const drawn = useTrait(model, "asked")?.drawn; // which the texts continue; the selection may be ahead of them
   return html`<div class="desk">
     <fieldset class="settings" disabled=${isFixed(model, "beams")} aria-label="the search">
       <${NumberField} label="Beams" name="beams" value=${selection.beams} low=${1} high=${12} onChange=${(/** @type {number} */ beams) => select(model, { beams })} />
       <${NumberField} label="Max tokens" name="beam_tokens" value=${selection.new_tokens} low=${1} high=${256} onChange=${(/** @type {number} */ new_tokens) => select(model, { new_tokens })} />
     </fieldset>
-    ${found && html`<${Tree} model=${model} found=${found} drawn=${selection.drawn} steps=${isGrowing(found) ? selection.new_tokens : 0} />`}
-    ${found && html`<${Texts} model=${model} found=${found} drawn=${selection.drawn} />`}
+    ${found && html`<${Tree} model=${model} found=${found} drawn=${drawn} steps=${isGrowing(found) ? selection.new_tokens : 0} />`}
+    ${found && html`<${Texts} model=${model} found=${found} drawn=${drawn} />`}
   </div>`;
 }
 
@@ -43,7 +44,11 @@ function Tree({ model, found, drawn, steps }) {
 /** @param {{node: any, place: number[], open: (() => void) | null}} props */
 function Node({ node, place, open }) {
   const words = `${visible(node.token)}, step ${node.step}: log P ${number(node.logprob, 3)}, score ${number(node.score, 3)}${node.ended ? ", ended" : ""}${node.found === null ? "" : `, found as number ${node.found + 1}`}`;
-  const key = (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && open?.();
+  const key = (/** @type {KeyboardEvent} */ event) => {
+    if (!open || (event.key !== "Enter" && event.key !== " ")) return;
+    event.preventDefault(); // a space would scroll the page
+    open();
+  };
   return html`<g role=${open ? "button" : "img"} tabindex=${open ? 0 : undefined} aria-label=${words} class=${[node.on_best_path && "is-best", node.ended && "is-ended"].filter(Boolean).join(" ")} onClick=${open} onKeyDown=${key}>
     <${Box} x=${place[0]} y=${place[1]} words=${visible(node.token)} score=${number(node.score, 2)} title=${words} />
   </g>`;

@@ -1,5 +1,5 @@
 // Several continuations of the text, token by token.
-import { html, isFixed, select, view } from "../core/html.js";
+import { html, isFixed, select, useTrait, view } from "../core/html.js";
 import { number } from "../core/words.js";
 import { Drawn, largest, SurpriseLegend } from "../parts/drawn.js";
 import { NumberField } from "../parts/fields.js";
@@ -11,12 +11,13 @@ function Continuations({ model, found, selection }) {
       <${NumberField} label="Continuations" name="num" value=${selection.num} low=${1} high=${16} onChange=${(/** @type {number} */ num) => select(model, { num })} />
       <${NumberField} label="Tokens each" name="new_tokens" value=${selection.new_tokens} low=${1} high=${256} onChange=${(/** @type {number} */ new_tokens) => select(model, { new_tokens })} />
     </fieldset>
-    ${found && html`<${List} model=${model} found=${found} drawn=${selection.drawn} />`}
+    ${found && html`<${List} model=${model} found=${found} />`}
   </div>`;
 }
 
-/** @param {{model: any, found: any, drawn: number[]}} props */
-function List({ model, found, drawn }) {
+/** @param {{model: any, found: any}} props */
+function List({ model, found }) {
+  const { drawn } = useTrait(model, "asked"); // which these continue; the selection may be ahead of them
   const most = largest(found.continuations);
   const upTo = (/** @type {any} */ each, /** @type {number} */ place) => [...drawn, ...each.tokens.slice(0, place + 1).map((/** @type {any} */ token) => token.id)];
   return html`<div>

@@ -1,5 +1,5 @@
 // The prediction of each layer at each position, as if it were the last.
-import { html, select, useRef, view } from "../core/html.js";
+import { html, select, useRef, useState, view } from "../core/html.js";
 import { number, signed, visible } from "../core/words.js";
 import { HeatMap } from "../parts/heatmap.js";
 
@@ -9,15 +9,20 @@ const WIDE = 64;
 function LogitLens({ model, found, both }) {
   const layers = [...found.layers].reverse();
   const told = both ? signed : number;
+  const [row, setRow] = useState(0);
   const picture = useRef(/** @type {any} */ (null));
   // Another position or target does not change the picture, so it is not painted again.
   if (!picture.current || !isSame(picture.current.found, found)) picture.current = { found, texts: upsideDown(found.best), values: turned(found.probabilities) };
   const { texts, values } = picture.current;
   const columns = found.tokens.slice(found.first, found.first + values.shape[1]).map(visible);
+  const choose = (/** @type {number} */ r, /** @type {number} */ c) => {
+    setRow(r);
+    select(model, { position: found.first + c });
+  };
   const names = layers.map((layer) => layer.name.replace("blocks.", "").replace(".hook_resid_", " "));
   return html`<div class="logit-lens">
     <${HeatMap} values=${values} name="likeliest token by layer and position" rows=${names} columns=${columns} signed=${Boolean(both)} limits=${both ? undefined : [0, 1]}
-      texts=${texts} cell=${24} wide=${both ? 1.5 * WIDE : WIDE} chosen=${[0, found.position - found.first]} onChoose=${(/** @type {number} */ _, /** @type {number} */ c) => select(model, { position: found.first + c })}
+      texts=${texts} cell=${24} wide=${both ? 1.5 * WIDE : WIDE} chosen=${[row, found.position - found.first]} onChoose=${choose}
       say=${(/** @type {number} */ r, /** @type {number} */ c) => `${names[r]} at ${found.first + c} ${columns[c]}`} />
     <div class="wide" tabindex="0" role="region" aria-label="ranks by layer"><table class="ranks"><caption>at position ${found.position}, ${both ? "change for the target" : "the target"} <code>${visible(found.target)}</code></caption>
       <thead><tr><th scope="col">layer</th>${both ? html`<th scope="col">likeliest, first</th><th scope="col">second</th>` : html`<th scope="col">likeliest</th>`}<th scope="col" class="is-number">probability</th><th scope="col" class="is-number">rank</th><th scope="col" class="is-number" title="of the layer’s distribution over all outputs">entropy, nats</th><th scope="col" class="is-number" title="KL(last ‖ layer): how far the layer’s distribution is from that of the last">KL to the last, nats</th></tr></thead>

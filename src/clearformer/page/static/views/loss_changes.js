@@ -9,7 +9,7 @@ const AT_FIRST = 16;
 function LossChanges({ model, found, selection }) {
   const [most, setMost] = useState(AT_FIRST);
   const notes = useTrait(model, "answer")?.notes ?? [];
-  const { before, after } = selection;
+  const asked = useTrait(model, "asked"); // of the losses that are shown, which the selection may be ahead of
   if (!isMarked(selection)) return html`<p class="note">Mark a step before and a step after on the <a href="#training">training curves</a>: this ledger shows which parts made the loss fall between them.</p>`;
   if (!found) return null;
   const parts = [...found.parts].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
@@ -19,7 +19,9 @@ function LossChanges({ model, found, selection }) {
     chosen: isHead(part) && layerOf(part) === selection.layer && part.head === selection.head && kindOf(part) === selection.part,
     open: isHead(part) ? () => select(model, { layer: layerOf(part), head: part.head, part: kindOf(part) }) : undefined,
   }));
-  return html`<div class="loss-changes">
+  const { before, after } = asked;
+  const isStale = before !== selection.before || after !== selection.after;
+  return html`<div class=${isStale ? "loss-changes is-stale" : "loss-changes"}>
     <p class="sum">loss <b>${number(found.before)}</b> at step ${before} → <b>${number(found.after)}</b> at step ${after}: <b>${signed(found.after - found.before)}</b> nats
       <span class="badge" title="the part of the change that the sum misses">sum of the parts ${signed(found.sum)}, residue ${found.residue.toExponential(1)}</span></p>
     <p class="legend"><i class="swatch is-negative"></i> lowered the loss <i class="swatch is-positive"></i> raised it</p>

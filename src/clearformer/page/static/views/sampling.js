@@ -1,9 +1,11 @@
 // The sampling desk: the sorted vocabulary, the cut of each setting, the drawn token, and steps from draw to draw.
 import { html, isFixed, select, useMemo, useState, useTrait, view } from "../core/html.js";
+import { keyOf } from "../core/selection.js";
 import { number, thousands, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
 
 const AT_FIRST = 30;
+const PLACE = ["text", "output", "position", "drawn"]; // the fields that say what is drawn after
 const NAMES = { top_k: "top-k", top_p: "top-p", min_p: "min-p" };
 
 /** @param {{model: any, found: any, selection: any}} props */
@@ -33,6 +35,9 @@ function Settings({ model, selection }) {
 /** The draws so far, and the buttons for the next step. @param {{model: any, found: any, selection: any}} props */
 function Steps({ model, found, selection }) {
   const drawn = selection.drawn;
+  // By the attribute `disabled`, a button would lose the focus until the next answer.
+  const isBehind = keyOf(useTrait(model, "asked"), PLACE) !== keyOf(selection, PLACE);
+  const append = (/** @type {number} */ place) => isBehind || go([...drawn, found.ids.data[at(place)]]);
   const go = (/** @type {number[]} */ ids) => select(model, { drawn: ids });
   const at = (/** @type {number} */ place) => found.places.indexOf(place);
   const token = (/** @type {number} */ place) => html`<code>${visible(found.tokens[at(place)])}</code>`;
@@ -41,8 +46,8 @@ function Steps({ model, found, selection }) {
   return html`<div class="steps">
     <p class="so-far" aria-label="the text so far">${visible(found.text).slice(-240)}<mark>${visible(found.tokens[at(found.drawn)])}</mark></p>
     <fieldset class="actions" disabled=${isFixed(model, "drawn")} aria-label="next step">
-      <button type="button" class="is-main" disabled=${found.ended} onClick=${() => go([...drawn, found.ids.data[at(found.drawn)]])}>Append ${token(found.drawn)}</button>
-      <button type="button" disabled=${found.ended} onClick=${() => go([...drawn, found.ids.data[at(found.greedy)]])}>Greedy: ${token(found.greedy)}</button>
+      <button type="button" class="is-main" disabled=${found.ended} aria-disabled=${isBehind} onClick=${() => append(found.drawn)}>Append ${token(found.drawn)}</button>
+      <button type="button" disabled=${found.ended} aria-disabled=${isBehind} onClick=${() => append(found.greedy)}>Greedy: ${token(found.greedy)}</button>
       <button type="button" disabled=${!drawn.length} onClick=${() => go(drawn.slice(0, -1))}>Step back</button>
       <button type="button" onClick=${() => select(model, { seed: selection.seed + 1 })}>Fork: seed ${selection.seed + 1}</button>
       <button type="button" disabled=${!drawn.length} onClick=${() => go([])}>Start over</button>
