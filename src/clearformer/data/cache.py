@@ -39,6 +39,12 @@ def own_code(part: type) -> dict[str, str]:
     return {} if code is None else {"code": code}
 
 
+def encoding_of(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the part of a key that stands for how a tokenizer encodes; its vocabulary is another part."""
+    version = tokenizer.encoding_version
+    return own_code(type(tokenizer)) | ({"encoding": version} if version > 1 else {})
+
+
 def cached_tokenizer(cache: Path, key: Mapping[str, Any], train: Callable[[], Tokenizer]) -> Tokenizer:
     """Return the tokenizer of a key from the cache, or train it and put it there.
 

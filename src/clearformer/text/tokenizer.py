@@ -132,6 +132,8 @@ class Tokenizer(ABC):
     """
 
     kind: ClassVar[str]
+    encoding_version: ClassVar[int] = 1
+    """Raised where the same file begins to give other tokens, so that kept ones are made again."""
     lossless: bool = True
     """Whether `decode` restores every text that the vocabulary covers exactly."""
     opens_with_space: bool = False

@@ -18,6 +18,7 @@ import numpy as np
 from clearformer.data.cache import (
     cache_folder,
     cached_tokenizer,
+    encoding_of,
     found,
     key_of,
     made_in_cache,
@@ -227,7 +228,7 @@ class _Preparation:
             "version": FORMAT_VERSION,
             "labelled_version": LABELLED_VERSION,
         }
-        return self.cache / "prepared" / key_of(key | own_code(type(tokenizer)))
+        return self.cache / "prepared" / key_of(key | encoding_of(tokenizer))
 
     def opened(self, tokenizer: Tokenizer, folder: Path, check: bool = False) -> LabelledDataset:
         manifest = read_manifest(folder)

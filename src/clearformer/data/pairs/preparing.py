@@ -19,6 +19,7 @@ from clearformer.data import holding_out
 from clearformer.data.cache import (
     cache_folder,
     cached_tokenizer,
+    encoding_of,
     found,
     key_of,
     made_in_cache,
@@ -231,7 +232,7 @@ class _Preparation:
     def folder(self, tokenizer: Tokenizer) -> Path:
         """Return the cache folder of these pairs in this tokenizer's tokens."""
         key = {"tokenizer": tokenizer.fingerprint(), "max_length": self.config.max_length}
-        key |= own_code(type(tokenizer))
+        key |= encoding_of(tokenizer)
         return self.cache / "prepared" / key_of(self.source_key | key | {"pairs_version": PAIRS_VERSION})
 
     def make(self, tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:

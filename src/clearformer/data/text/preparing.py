@@ -21,6 +21,7 @@ import numpy as np
 from clearformer.data.cache import (
     cache_folder,
     cached_tokenizer,
+    encoding_of,
     found,
     key_of,
     made_in_cache,
@@ -191,7 +192,7 @@ class _Preparation:
     def folder(self, tokenizer: Tokenizer) -> Path:
         """Return the cache folder of this text in this tokenizer's tokens."""
         key = self.text_key | {"tokenizer": tokenizer.fingerprint(), "version": FORMAT_VERSION}
-        return self.cache / "prepared" / key_of(key | own_code(type(tokenizer)))
+        return self.cache / "prepared" / key_of(key | encoding_of(tokenizer))
 
     def make(self, tokenizer: Tokenizer, folder: Path, shard_tokens: int) -> dict[str, Any]:
         """Encode the text into `folder` and return its manifest."""

@@ -76,6 +76,7 @@ class ImportedTokenizer(Tokenizer):
     """
 
     kind: ClassVar[str] = "imported"
+    encoding_version: ClassVar[int] = 2
 
     def __init__(self, document: str | Document, roles: Mapping[str, int | str | None] | None = None) -> None:
         self._json = document if isinstance(document, str) else json.dumps(document, ensure_ascii=False)
