@@ -218,13 +218,22 @@ def _autocast(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
 
 def processor_name() -> str:
     """Return the processor's model, as the system names it."""
+    return _of_processor("model name") or platform.processor() or platform.machine()
+
+
+def instruction_sets() -> str:
+    """Return what decides the code that a compiler makes for this processor: its model and its instruction sets."""
+    sets = _of_processor("flags") or _of_processor("Features")
+    return f"{processor_name()}; {torch.backends.cpu.get_cpu_capability()}; {sets}"
+
+
+def _of_processor(field: str) -> str:
+    """Return a field of the first processor in Linux's list; empty if there is none."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        pass
-    return platform.processor() or platform.machine()
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")
 
 
 def synchronize(device: torch.device) -> None:

@@ -219,7 +219,10 @@ def test_heads_are_scored_or_the_reason_is_said(case: ModelConfig) -> None:
         crosses = "cross_attn" in each.name
         for value in (each.previous, each.duplicate, each.induction):
             assert value != value if crosses else 0 <= value <= 1 + 1e-9
-        assert (each.matching != each.matching) == (case.attention.kind == "mean")  # which has no queries
+        is_reached = case.residual or each.name.endswith("blocks.0.attn.hook_z")  # by embeddings, directly
+        assert (each.matching == each.matching) == (
+            is_reached and case.attention.kind != "mean"
+        )  # no queries
         for value in (each.copying, each.matching):
             assert value != value or -1 - 1e-9 <= value <= 1 + 1e-9
 

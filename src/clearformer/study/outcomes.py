@@ -181,14 +181,34 @@ class Outcome:
         """Return the best arm of each side; sides without measurements are left out."""
         found = []
         for side, arms in self.study.sides.items():
-            means = {arm: self.estimate(arm, self.study.tuned_by) for arm in arms}
-            n = max((mean.n for mean in means.values() if mean is not None), default=0)
-            whole = {arm: mean.mean for arm, mean in means.items() if mean is not None and mean.n == n}
-            if whole:
-                best = min(whole, key=whole.__getitem__)
+            values = {arm: self._tuned_values(arm) for arm in arms}
+            values = {arm: by_seed for arm, by_seed in values.items() if by_seed}
+            seeds = set.intersection(*map(set, values.values())) if values else set()
+            means = {
+                arm: statistics.fmean(by_seed[seed] for seed in seeds)
+                for arm, by_seed in values.items()
+                if seeds
+            }
+            if means:
+                best = min(means, key=means.__getitem__)
                 at_the_edge = best in (arms[0], arms[-1])
-                found.append(Tuning(side, best, arms, whole[best], n, at_the_edge))
+                found.append(Tuning(side, best, arms, means[best], len(seeds), at_the_edge))
         return found
+
+    def _tuned_values(self, arm: str) -> dict[int, float]:
+        """Return by seed the value that arms are selected by; nothing if a run of the arm has none, as it diverged."""
+        records = self.records.get(arm, {})
+        values = {seed: record.values.get(self.study.tuned_by) for seed, record in records.items()}
+        numbers = {seed: value for seed, value in values.items() if is_number(value)}
+        return numbers if len(numbers) == len(values) else {}
+
+    def _is_tuned(self, label: str) -> bool:
+        """Whether all runs of a side are done; until then another arm may turn out to be its best."""
+        return all(
+            seed in self.records.get(arm, {})
+            for arm in self.study.sides.get(label, ())
+            for seed in self.study.seeds_of(self.study.arm(arm), self.seeds)
+        )
 
     def best(self, label: str) -> str:
         """Return the best arm of a side; the label itself if it is an arm, or a side without measurements.
@@ -306,6 +326,9 @@ class Outcome:
         difference = self.difference(claim.lower, claim.higher, claim.value, claim.against)
         lower, higher = self.best(claim.lower), self.best(claim.higher)
         gaps = [self.gap(claim.lower, claim.value), self.gap(claim.higher, claim.against or claim.value)]
+        if difference is not None:
+            sides = (claim.lower, claim.higher)
+            gaps += [f"not every rate of {side} has run" for side in sides if not self._is_tuned(side)]
         found = "; ".join(gap for gap in gaps if gap)
         verdict = f"undecided: {found}" if found else claim_verdict(difference)
         return ClaimVerdict(claim.text, claim.value, lower, higher, difference, verdict, claim.against)
@@ -316,7 +339,12 @@ class Outcome:
         arms = (best,) if best in self.records else self.study.sides.get(label, ())
         runs = [(seed, record.values) for arm in arms for seed, record in self.records.get(arm, {}).items()]
         diverged = [seed for seed, values in runs if "diverged_at" in values]
-        without = [seed for seed, values in runs if name in values and not is_number(values[name])]
+        is_measured = any(name in values for _, values in runs)
+        without = [
+            seed
+            for seed, values in runs
+            if is_measured and seed not in diverged and not is_number(values.get(name))
+        ]
         parts = [
             what if len(seeds) == len(runs) else f"{what} with {_seeds(seeds)}"
             for seeds, what in ((diverged, "diverged"), (without, "gave no number"))

@@ -354,7 +354,8 @@ def call_name(function: Callable[..., Any], arguments: Mapping[str, Any], name: 
 def identity(function: Callable[..., Any]) -> str:
     """Return a function's name; for the user's own functions, with a hash of the source: `count@1f09a2b4`.
 
-    Numbers and texts that a function keeps from the one that made it count as well.
+    What a function holds of the place that made it counts as well: its defaults, and numbers, texts, lists and tuples
+    of functions around it.
     """
     if is_packaged(function):
         return function.__name__
@@ -363,8 +364,14 @@ def identity(function: Callable[..., Any]) -> str:
         text = inspect.getsource(inner)
     except (OSError, TypeError):  # typed at a prompt
         text = _instructions(getattr(inner, "__code__", None))
-    kept = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or () if _is_filled(cell)]
-    text += "".join(repr(value) for value in kept if isinstance(value, int | float | str))
+    cells = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or () if _is_filled(cell)]
+    held = [value for value in cells if isinstance(value, int | float | str | list | tuple)]
+    if len(held) == 1 and not isinstance(held[0], list | tuple):
+        text += repr(held[0])  # as in every version, so that what was measured is found
+    elif held:
+        text += repr(held)
+    defaults = getattr(inner, "__defaults__", None), getattr(inner, "__kwdefaults__", None)
+    text += repr(defaults) if any(defaults) else ""
     return f"{function.__name__}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 

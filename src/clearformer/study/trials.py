@@ -213,6 +213,11 @@ def config_of(study: Study, arm: Training, seed: int, scale: float, device: str 
     chosen = {} if device is None else {"train.device": device}
     layers = [sections_of(dict(each)) for each in (study.settings, arm.settings, {"seed": seed, **chosen})]
     try:
+        if arm.preset == "auto":
+            raise ConfigError(
+                "auto chooses by the machine's speed at the moment, so its runs would differ in more than the arms; "
+                "train it once, and give the study the settings that it chose"
+            )
         return scaled(resolve_settings(arm.preset, layers), scale)
     except ConfigError as error:
         raise ConfigError(f"study {study.name}, arm {arm.label!r}: {error}") from None

@@ -46,7 +46,7 @@ class Evaluator:
 
     def __init__(self, train: TrainConfig, task: Task) -> None:
         self.train, self.task = train, task
-        self.seconds_per_row = 0.0  # of the latest evaluation
+        self.seconds_per_row = 0.0  # of the latest evaluation that read enough rows to tell
 
     @property
     def rows_between_checkpoints(self) -> int | None:
@@ -77,8 +77,18 @@ class Evaluator:
         """
         start = time.perf_counter()
         result = self.task.evaluate(model, self.train.matrix_dtype, n_rows)
-        self.seconds_per_row = (time.perf_counter() - start) / (n_rows or self.task.n_held_out)
+        if self.is_timed(n_rows):
+            self.seconds_per_row = (time.perf_counter() - start) / (n_rows or self.task.n_held_out)
         return self.described(result, n_rows)
+
+    def is_timed(self, n_rows: int | None) -> bool:
+        """Whether so many rows tell the time of a row: of a few, a moment's delay would be taken for their pace."""
+        return (n_rows or self.task.n_held_out) >= self.rows_measured
+
+    @property
+    def rows_measured(self) -> int:
+        """The number of rows by which the time of a row is measured."""
+        return min(self.task.n_held_out, round(MEASURED_STEPS * self.task.rows_per_step))
 
     def evaluate_at_the_end(self, model: Transformer) -> tuple[HeldOutEvaluation, HeldOutEvaluation]:
         """Evaluate a model on the whole held-out split, and on the rows by which checkpoints are compared.
@@ -107,7 +117,7 @@ class Evaluator:
 
     def measure(self, model: Transformer) -> None:
         """Measure the seconds per row before the first evaluation: the least of several times, as the first is slow."""
-        n_rows = min(self.task.n_held_out, round(MEASURED_STEPS * self.task.rows_per_step))
+        n_rows = self.rows_measured
         each = [math.inf]
         for _ in range(MEASUREMENTS if n_rows else 0):
             self.evaluate(model, n_rows)
@@ -118,6 +128,16 @@ class Evaluator:
     def seconds_at_the_end(self) -> float:
         """The seconds that evaluations are expected to take after the last step, judged by the latest one."""
         return self.seconds_per_row * (self.task.n_held_out + (self.rows_with_checkpoint or 0))
+
+    def seconds_after(self, step: int) -> float:
+        """Return the seconds that an evaluation is expected to take that is due after a step; 0 if none is."""
+        for every, n_rows in (
+            (self.train.checkpoint_every, self.rows_with_checkpoint),
+            (self.train.eval_every, self.rows_between_checkpoints),
+        ):
+            if every and step % every == 0:
+                return self.seconds_per_row * (n_rows or self.task.n_held_out)
+        return 0.0
 
     # --- the best checkpoint --------------------------------------------------------------------------------
 

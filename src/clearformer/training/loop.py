@@ -372,8 +372,12 @@ class Training:
         """Return the wall-clock seconds so far and those expected after the last step; empty without such a limit."""
         if self.settings.max_wall_seconds is None:
             return {}
-        after = self.evaluator.seconds_at_the_end + SECONDS_TO_REPORT
-        return {"wall_seconds": self.clock.seconds(), "wall_after": after * self.pace.slowdown}
+        so_far, slowdown = self.clock.seconds(), self.pace.slowdown
+        after = (self.evaluator.seconds_at_the_end + SECONDS_TO_REPORT) * slowdown
+        due = self.evaluator.seconds_after(self.progress.step + 1) * slowdown
+        if so_far + due + after > self.settings.max_wall_seconds:  # with that evaluation the time is over
+            so_far = max(so_far, self.settings.max_wall_seconds - after)
+        return {"wall_seconds": so_far, "wall_after": after}
 
     def signal_to_end(self) -> int:
         """Return the signal that ends the run now, or 0; with several processes, the one that they all agreed on."""
@@ -428,13 +432,16 @@ class Training:
             return {}
         evaluator, model = self.evaluator, self.weights_to_use
         with self.nonfinite_ends_the_run(self.progress.step):
-            self.pace.evaluation_timed()
-            if not self.is_due(self.settings.checkpoint_every):
-                return evaluator.evaluate(model, evaluator.rows_between_checkpoints).line
+            is_compared = self.is_due(self.settings.checkpoint_every)
+            n_rows = evaluator.rows_with_checkpoint if is_compared else evaluator.rows_between_checkpoints
+            if evaluator.is_timed(n_rows):
+                self.pace.evaluation_timed()
+            if not is_compared:
+                return evaluator.evaluate(model, n_rows).line
             if self.finished():
                 evaluation, compared = evaluator.evaluate_at_the_end(model)
             else:
-                evaluation = compared = evaluator.evaluate(model, evaluator.rows_with_checkpoint)
+                evaluation = compared = evaluator.evaluate(model, n_rows)
             self.progress = replace(self.progress, val_loss=compared.loss)
         if evaluation.is_whole:
             self.evaluation = evaluation.result
@@ -514,8 +521,11 @@ class Training:
             saved = f"the state before it is saved as step {self.progress.step}"
         elif (newest := self.store.newest_step()) is not None:
             saved = f"the last good state is the checkpoint of step {newest}"
+        where = self.first_nonfinite()
+        if is_good:
+            self.processes.wait_for_all()  # see `raise_interrupted`; they have all met in `save`
         raise NonFiniteError(
-            f"step {step}: the {what} is not finite; first in {self.first_nonfinite()}; {saved} in "
+            f"step {step}: the {what} is not finite; first in {where}; {saved} in "
             f"{self.folder.path}; try a new run with a lower train.lr or train.grad_clip_norm",
             step,
         ) from None

@@ -9,14 +9,15 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clearformer.data.cache import cache_folder
-from clearformer.device import RANDOM_NUMBERS, autocast, keep_freed_memory, seed_kernels
+from clearformer.data.cache import cache_folder, key_of
+from clearformer.device import RANDOM_NUMBERS, autocast, instruction_sets, keep_freed_memory, seed_kernels
 from clearformer.errors import ConfigError, shown
 from clearformer.model.fast.compiling import compile_step
 from clearformer.model.fast.kernels_together import kernels_together
@@ -58,6 +59,14 @@ def lr_factor_after(settings: TrainConfig, progress: Progress) -> float:
     return lr_factor(settings.schedule, progress.step, warmup, done)
 
 
+def compiled_folder() -> Path:
+    """Return the cache of compiled steps for this processor, as torch's own keys do not tell processors apart.
+
+    Code for wider vectors than the processor's would leave numbers out without an error.
+    """
+    return cache_folder() / "compiled" / key_of({"instructions": instruction_sets()})
+
+
 class TrainStep:
     """Takes the steps of a run, each of which changes its `TrainState`: weights, moving average, optimizers."""
 
@@ -96,7 +105,7 @@ class TrainStep:
         loss = compile_step(self.task_loss, dynamic=self.task.shapes_vary or None, any_threads=on_cpu)
         self.compute_loss = partial(self.in_product_type, loss)
         try:
-            with kernels_together(cache_folder() / "compiled") if on_cpu else nullcontext():
+            with kernels_together(compiled_folder()) if on_cpu else nullcontext():
                 self.compute_loss(*self.micro_batch(0, 0)).backward()
         except torch.OutOfMemoryError:
             raise

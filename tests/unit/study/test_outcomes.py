@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from clearformer.study.outcomes import (
 )
 from clearformer.study.report.content import arm_row, table_of_arms
 from clearformer.study.store import Record
-from clearformer.study.study import Training
+from clearformer.study.study import Training, tuned
 from clearformer.study.trials import trials
 
 from .parts import tiny_study
@@ -178,6 +179,33 @@ def test_a_partial_outcome_says_what_is_missing(tmp_path: Path, monkeypatch: pyt
     assert partial.failures == {"2 layers, seed 1": "no room"}
     assert partial.labels == ["1 layers"]
     assert outcome(study, store, seeds=1).n_trials == 2
+
+
+def test_a_seed_without_a_value_that_others_have_leaves_a_claim_open() -> None:
+    claim = Claim("a is below b.", "x", "a", "b")
+    of = found({"a": [1.0, 1.01, 0.0], "b": [2.0, 2.01, 0.1]}, claims=(claim,))
+    assert of.claims()[0].verdict != HOLDS
+    of.records["a"][3] = Record("k", {}, 3, {"m": {}}, 1.0)
+    assert of.claims()[0].verdict == "undecided: a gave no number with seed 3"
+
+
+def test_the_best_of_a_grid_is_of_the_seeds_that_all_rates_have_and_claims_wait_for_all() -> None:
+    arms = tuple(replace(arm, seeds=2) for side in ("A", "B") for arm in tuned(side, {}, (1e-4, 1e-3, 1e-2)))
+    of = found({arm.label: [3.0] for arm in arms})
+    of = replace(
+        of, study=replace(of.study, arms=arms, tuned_by="x", claims=(Claim("B is lower.", "x", "B", "A"),))
+    )
+    for side, best in (("A", 2.0), ("B", 2.2)):
+        of.records[f"{side}, rate 0.001"][1] = Record("k", {}, 1, {"m": {"x": best}}, 1.0)
+        of.records[f"{side}, rate 0.0001"][2] = Record(
+            "k", {}, 2, {"m": {"x": 2.9 if side == "B" else 3.0}}, 1.0
+        )
+
+    assert [(each.side, each.best, each.n) for each in of.tuning()] == [
+        ("A", "A, rate 0.001", 1),
+        ("B", "B, rate 0.001", 1),
+    ]
+    assert "not every rate of A has run" in of.claims()[0].verdict
 
 
 def test_a_notebook_shows_the_tables_of_the_report() -> None:

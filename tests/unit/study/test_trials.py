@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,26 @@ def test_a_probe_is_computed_again_when_a_file_that_it_reads_has_changed(tmp_pat
     file.unlink()
     with pytest.raises(DataError, match=r"my\.txt cannot be read: No such file"):
         key()
+
+
+def test_what_a_function_holds_tells_it_apart() -> None:
+    def around(*held: Any) -> Callable[..., Any]:
+        one, other = held
+        return lambda seed: {"x": (one, other)}
+
+    by_default = [lambda seed, n=n: {"x": n} for n in (1, 2)]
+    by_keyword = [lambda seed, *, n=n: {"x": n} for n in (1, 2)]
+    by_cells = [around(1, 23), around(12, 3), around((1, 2), "a"), around([1, 2], "a"), around((1, 3), "a")]
+    for functions in (by_default, by_keyword, by_cells):
+        assert len({identity(function) for function in functions}) == len(functions)
+
+
+def test_auto_is_no_preset_of_a_study(tmp_path: Path) -> None:
+    study = replace(
+        tiny_study(tmp_path), arms=(Training("a", preset="auto"),), claims=(), published=(), figures=()
+    )
+    with pytest.raises(ConfigError, match=r"arm 'a': auto chooses by the machine's speed"):
+        trials(study)
 
 
 def test_a_function_of_one_s_own_counts_by_its_text(tmp_path: Path) -> None:

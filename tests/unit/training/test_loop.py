@@ -1,3 +1,4 @@
+import itertools
 import json
 import math
 import os
@@ -432,12 +433,32 @@ def test_a_run_by_the_clock_leaves_time_for_its_end(
     outcome = trained("a", *BY_THE_CLOCK, f"train.max_wall_seconds={most}", *every)
     spent = wall_clock.now - began
     assert outcome.evaluation is not None
-    longest = 0.125 + 40 / 4  # a step, and an evaluation that no step announces
-    assert most - limits.SECONDS_TO_REPORT - longest < spent <= most - limits.SECONDS_TO_REPORT + longest
+    longest = 0.125 + 40 / 4  # a step, and an evaluation for which no time was left
+    assert most - limits.SECONDS_TO_REPORT - longest < spent <= most - limits.SECONDS_TO_REPORT + 0.125
     told = rates(run_folder("a"))
     assert told[0] == 0.5  # what went by before the first step is no part of the schedule
     assert told == sorted(told, reverse=True)
     assert told[-1] < 0.5 * 0.25
+
+
+def test_a_delay_in_an_evaluation_of_few_rows_costs_no_more_than_itself(
+    trained: Trained, wall_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be taken for the pace of the whole held-out text, and the run would end at once."""
+    settings = (*BY_THE_CLOCK, "train.max_wall_seconds=60", "train.checkpoint_every=none")
+    settings = (*settings, "train.eval_every=8", "train.eval_flops_fraction=0.005")
+    steps, evaluate, few = [], NextTokenTask.evaluate, itertools.count()
+    for name, late in (("a", -1), ("b", 7)):
+        few = itertools.count()
+
+        def evaluated(task: Any, model: Any, dtype: Any, n_rows: int | None = None) -> Any:
+            wall_clock.goes_by(2.0 if n_rows == 1 and next(few) == late else 0.0)  # noqa: B023
+            return evaluate(task, model, dtype, n_rows)
+
+        monkeypatch.setattr(NextTokenTask, "evaluate", evaluated)
+        steps.append(trained(name, *settings).progress.step)
+    assert steps[0] > 100
+    assert 0 < steps[0] - steps[1] <= 2.0 / 0.125 + 1
 
 
 def test_a_machine_that_slows_down_on_the_way_leaves_more_time_for_the_end(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from clearformer.training.config import RunConfig
 from clearformer.training.nonfinite import NonFiniteValueError
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.setup import open_task
-from clearformer.training.step import TrainStep
+from clearformer.training.step import TrainStep, compiled_folder
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.state import TrainState
 
@@ -158,3 +159,15 @@ def test_a_norm_within_the_limit_leaves_the_gradients_as_they_are(made: Callable
     for name, value in free.state.model.state_dict().items():
         assert torch.equal(clipped.state.model.state_dict()[name], value)
         assert torch.equal(near.state.model.state_dict()[name], value)
+
+
+def test_compiled_steps_are_kept_for_the_processor_that_they_were_compiled_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A folder may be shared by machines, and torch's keys are the same on all of them."""
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path))
+    here = compiled_folder()
+    assert here == compiled_folder()
+    assert here.is_relative_to(tmp_path)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "another")
+    assert compiled_folder() != here

@@ -7,6 +7,14 @@ TOKENS = (
     "BLEU of translations, which clearformer eval measures."
 )
 TASKS = "The tasks differ, and so what a loss counts: compare losses within one task."
+LOSSES = "The training losses count different things: compare the held-out ones."
+HELD_OUT = (
+    "Other tokens are hidden, in held-out texts too: compare losses of the same share and choice of tokens."
+)
+LOSS_KEYS = frozenset({"train.label_smoothing", "train.r_drop"})
+"""The settings that change what a training loss counts, and no held-out loss."""
+HELD_OUT_KEYS = frozenset({"train.objective.fraction", "train.objective.whole_words"})
+"""The settings of masked training that change what a held-out loss counts, too."""
 TASK_KEYS = frozenset({"train.objective", "train.objective.kind"})
 """The settings that tell the tasks of runs apart."""
 
@@ -21,6 +29,10 @@ def caveats(differ: Collection[str], predicts_classes: bool) -> list[str]:
     if TASK_KEYS & set(differ):
         return [TASKS]
     told = []
+    if LOSS_KEYS & set(differ):
+        told.append(LOSSES)
+    if HELD_OUT_KEYS & set(differ):
+        told.append(HELD_OUT)
     if not predicts_classes and any(key.partition(".")[0] == "tokenizer" for key in differ):
         told.append(TOKENS)
     if data := [key for key in differ if key.partition(".")[0] == "data"]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from clearformer.config import NONE, flat, whole
 from clearformer.cost import measured_parameters
-from clearformer.errors import RunError, UserError
+from clearformer.errors import DataError, RunError, UserError
 from clearformer.model.build import build_on_meta
 from clearformer.results import Result
 from clearformer.runs.folders import find_run, name_of
@@ -17,6 +17,7 @@ from clearformer.study.everyday.caveats import TASK_KEYS, caveats
 from clearformer.study.measures.losses import last_training_loss
 from clearformer.study.outcomes import Estimate, estimated
 from clearformer.study.trials import deciding, digest, is_place
+from clearformer.text import ByteTokenizerSpec
 from clearformer.training.config import RunConfig
 from clearformer.training.store.folder import RunFolder, read_metrics
 
@@ -148,8 +149,9 @@ def without_seed(config: RunConfig) -> str:
     settings = whole(config)
     try:
         settings = deciding(config, settings)
-    except (RunError, OSError):
-        settings = deciding(config.replace(train=config.train.replace(pretrained=None)), settings)
+    except (RunError, DataError, OSError):  # a pretrained run, or GPT-2's vocabulary, is gone
+        here = config.replace(train=config.train.replace(pretrained=None), tokenizer=ByteTokenizerSpec())
+        settings = deciding(here, settings)
     paths = {key: value for key, value in whole(config.data).items() if is_place(key)}
     return digest({**settings, "seed": None, "paths": paths})
 

@@ -173,7 +173,12 @@ def study_of_name(name: str, store: Store) -> Study:
         return known[name]
     file = store.folder / name / FILE
     if "/" not in name and file.is_file():
-        return read_declaration(file)
+        study = read_declaration(file)
+        if study.name != name:
+            raise DataError(
+                f"{file}: it declares the study {study.name!r}; rename its folder to that, or the name in the file"
+            )
+        return study
     names = [*known, *(file.parent.name for file in store.folder.glob(f"*/{FILE}"))]
     hint = did_you_mean(name, names) or "; see clearformer study list"
     raise UserError(f"there is no study {name!r}{hint}")

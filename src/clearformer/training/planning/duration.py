@@ -26,9 +26,9 @@ def compile_pays(model: ModelConfig, train: TrainConfig, dtype: str, device: tor
     rate = measured_rate(dtype, device, seconds=0.2)
     each = seconds_per_step(model, train, rate)
     by_steps = math.inf if train.max_steps is None else train.max_steps * each
-    if train.max_seconds is not None and train.max_seconds < by_steps and train.max_wall_seconds is None:
-        return train.max_seconds >= 2 * COMPILE_SECONDS
     by_clock = math.inf if train.max_wall_seconds is None else train.max_wall_seconds
+    if train.max_seconds is not None and train.max_seconds < min(by_steps, by_clock):
+        return train.max_seconds >= 2 * COMPILE_SECONDS
     return pays_within(min(by_steps, by_clock))
 
 

@@ -22,6 +22,7 @@ from clearformer.model.positions import RoPE
 from clearformer.training.config import TrainConfig
 from clearformer.training.objectives import ClassificationObjective, MaskedObjective, TranslationObjective
 from clearformer.training.optim.optimizers import Adam, AdamW, Muon
+from clearformer.training.planning import duration
 from clearformer.training.planning.memory import MemoryBytes
 from clearformer.training.planning.plan import (
     count_flops,
@@ -207,9 +208,9 @@ def ticking(durations: list[int]) -> Iterator[int]:
     """A clock that is asked for the end, then before, at the start and at the end of each product, and once more."""
     now = 0
     yield now
-    for duration in durations:
-        yield from (now, now, now + duration)
-        now += duration
+    for seconds in durations:
+        yield from (now, now, now + seconds)
+        now += seconds
     yield now
 
 
@@ -501,3 +502,15 @@ def test_sizes_that_nothing_can_count_are_refused_by_name(changes: dict[str, int
 def test_a_run_of_more_seconds_than_can_be_counted_has_no_number_of_steps() -> None:
     planned = plan(SHALLOW, settings(max_steps=None, max_seconds=1e308), RATE)
     assert (planned.steps, planned.seconds) == (None, 1e308)
+
+
+def test_a_short_training_is_not_compiled_whatever_the_command_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(duration, "seconds_per_step", lambda *_: 0.01)
+    limits = TrainConfig(max_steps=None, max_seconds=10.0)
+    for wall in (None, 3600.0):
+        train = limits.replace(max_wall_seconds=wall)
+        assert not duration.compile_pays(ModelConfig(vocab_size=11), train, "float32", torch.device("cpu"))
+    train = limits.replace(max_seconds=1000.0, max_wall_seconds=3600.0)
+    assert duration.compile_pays(ModelConfig(vocab_size=11), train, "float32", torch.device("cpu"))
