@@ -181,26 +181,43 @@ class Outcome:
         """Return the best arm of each side; sides without measurements are left out."""
         found = []
         for side, arms in self.study.sides.items():
-            values = {arm: self._tuned_values(arm) for arm in arms}
-            values = {arm: by_seed for arm, by_seed in values.items() if by_seed}
-            seeds = set.intersection(*map(set, values.values())) if values else set()
-            means = {
-                arm: statistics.fmean(by_seed[seed] for seed in seeds)
-                for arm, by_seed in values.items()
-                if seeds
-            }
+            means, n = self._means_to_tune_by(arms)
             if means:
                 best = min(means, key=means.__getitem__)
                 at_the_edge = best in (arms[0], arms[-1])
-                found.append(Tuning(side, best, arms, means[best], len(seeds), at_the_edge))
+                found.append(Tuning(side, best, arms, means[best], n, at_the_edge))
         return found
 
-    def _tuned_values(self, arm: str) -> dict[int, float]:
-        """Return by seed the value that arms are selected by; nothing if a run of the arm has none, as it diverged."""
-        records = self.records.get(arm, {})
-        values = {seed: record.values.get(self.study.tuned_by) for seed, record in records.items()}
-        numbers = {seed: value for seed, value in values.items() if is_number(value)}
-        return numbers if len(numbers) == len(values) else {}
+    def _means_to_tune_by(self, arms: Sequence[str]) -> tuple[dict[str, float], int]:
+        """Return the means that a side's arms are selected by, and their number of seeds.
+
+        They are of the arms that have the value in each of their runs, over the seeds that all of these have so far. If
+        each arm lacks it for some seed, because it diverged, they are of the arms that have it most often.
+        """
+        records = {arm: self.records[arm] for arm in arms if self.records.get(arm)}
+        values = {
+            arm: {
+                seed: value
+                for seed, record in by_seed.items()
+                if is_number(value := record.values.get(self.study.tuned_by))
+            }
+            for arm, by_seed in records.items()
+        }
+        whole = {arm: by_seed for arm, by_seed in values.items() if len(by_seed) == len(records[arm])}
+        if whole:
+            seeds = set.intersection(*map(set, whole.values()))
+            means = {
+                arm: statistics.fmean(by_seed[seed] for seed in seeds)
+                for arm, by_seed in whole.items()
+                if seeds
+            }
+            return means, len(seeds)
+        n = max(map(len, values.values()), default=0)
+        return {
+            arm: statistics.fmean(by_seed.values())
+            for arm, by_seed in values.items()
+            if len(by_seed) == n > 0
+        }, n
 
     def _is_tuned(self, label: str) -> bool:
         """Whether all runs of a side are done; until then another arm may turn out to be its best."""
