@@ -46,7 +46,7 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
         seconds = before.seconds if before else trained_seconds(RunFolder(store.runs / trial.key))
         if run is not None:
             try:
-                measure_what_is_missing(run, trial.measures, measured)
+                measure_what_is_missing(run, trial, measured)
             except BaseException:  # an interrupt too
                 if measured:  # values of earlier measures, which need not be computed again
                     keep(trial, measured, seconds, store)
@@ -56,17 +56,17 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
     return record
 
 
-def measure_what_is_missing(run: Run, measures: Sequence[Measure], measured: dict[str, Values]) -> None:
-    """Add to `measured` the values of those measures that have none yet.
+def measure_what_is_missing(run: Run, trial: Trial, measured: dict[str, Values]) -> None:
+    """Add to `measured` the values of those measures of a trial that have none yet.
 
     If one fails, the others are taken all the same: they may be another study's. The first error is raised then.
     """
     errors: list[Exception] = []
-    for measure in measures:
+    for measure in trial.measures:
         if measure.key not in measured:
             try:
                 values = values_of(measure, run)
-                check_apart(measure, values, measures, measured)
+                check_apart(measure, values, trial.beside(measure), measured)
                 measured[measure.key] = values
             except Exception as error:
                 errors.append(error)

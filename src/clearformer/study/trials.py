@@ -64,6 +64,7 @@ class Trial:
         config: The configuration to train; None for a probe.
         measures: The measures of the trained run; empty for a probe.
         data_keys: A cache of the hashes of data, shared by trials that are created together.
+        by_study: The keys of the measures of each study that shares the run; empty for one study alone.
     """
 
     arm: Arm
@@ -71,6 +72,7 @@ class Trial:
     config: RunConfig | None
     measures: tuple[Measure, ...] = ()
     data_keys: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+    by_study: tuple[frozenset[str], ...] = ()
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -160,9 +162,16 @@ class Trial:
         return frozenset(measure.key for measure in self.measures)
 
     def with_measures(self, measures: Iterable[Measure]) -> "Trial":
-        """Return the same run with further measures."""
-        by_key = {measure.key: measure for measure in (*self.measures, *measures)}
-        return replace(self, measures=tuple(by_key.values()))
+        """Return the same run with the measures of another study too."""
+        others = list(measures)
+        by_key = {measure.key: measure for measure in (*self.measures, *others)}
+        by_study = (*(self.by_study or (self.values,)), frozenset(measure.key for measure in others))
+        return replace(self, measures=tuple(by_key.values()), by_study=by_study)
+
+    def beside(self, measure: Measure) -> tuple[Measure, ...]:
+        """Return the measures that some study takes together with this one."""
+        groups = [keys for keys in self.by_study or (self.values,) if measure.key in keys]
+        return tuple(each for each in self.measures if any(each.key in keys for keys in groups))
 
 
 def trial_name(label: str, seed: int) -> str:

@@ -210,3 +210,5 @@ def test_two_measures_may_not_give_one_name_two_values(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="lowered and losses both measure 'val_loss', with different values"):
         compute(trial, Store(tmp_path / "studies"))
     compute(first_trial(tmp_path, measures=(Measure(losses), Measure(same))), Store(tmp_path / "studies"))
+    of_two_studies = first_trial(tmp_path, measures=(Measure(losses),)).with_measures([Measure(lowered)])
+    assert compute(of_two_studies, Store(tmp_path / "studies")).has(of_two_studies)  # each reads its own
