@@ -346,6 +346,7 @@ def test_names_are_short_where_that_tells_them_apart() -> None:
     assert named("studies/runs/one", "two") == ["one", "two"]
     assert named("x/one", "y/one") == ["x/one", "y/one"]
     assert named("a" * 40) == ["a" * 23 + "…"]
+    assert named("a" * 30 + "1", "a" * 30 + "2") == ["a" * 30 + "1", "a" * 30 + "2"]
 
 
 # --- as text ----------------------------------------------------------------------------------------------

@@ -115,15 +115,12 @@ def _of_run(run: str | PathLike[str], column: int) -> RunCurve:
 
 
 def labels_of(runs: Sequence[RunCurve]) -> list[str]:
-    """Return short names of runs: the last part of each path if it is unique, else the whole."""
+    """Return short names of runs that tell them apart: the last part of each path, of a long one its beginning."""
     last = [Path(run.run).name for run in runs]
+    short = [name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…" for name in last]
     return [
-        run.run
-        if last.count(name) > 1
-        else name
-        if len(name) <= LONGEST_LABEL
-        else f"{name[: LONGEST_LABEL - 1]}…"
-        for run, name in zip(runs, last, strict=True)
+        run.run if last.count(name) > 1 else name if short.count(label) > 1 else label
+        for run, name, label in zip(runs, last, short, strict=True)
     ]
 
 

@@ -219,8 +219,8 @@ def state(outcome: Outcome) -> Iterator[Node]:
     """Yield the warnings that a reader must see first: shortened trainings and missing runs."""
     if outcome.scale < 1:
         yield Paragraph(
-            f"Trainings ran for {outcome.scale:g} of their steps. No published number is judged, and no "
-            "conclusion is drawn.",
+            f"Trainings ran for {outcome.scale:g} of their steps. No published number is judged, and what holds here "
+            "may not hold at full length.",
             "Shortened",
             "warning",
         )
