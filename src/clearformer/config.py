@@ -378,6 +378,16 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def differing(own: Spec, other: Spec) -> dict[str, tuple[str, str]]:
+    """Return the settings of a spec that differ in another one, by dotted keys: both values as a user types them."""
+    others = flat(whole(other))
+    return {
+        key: (as_written(value), as_written(others.get(key)))
+        for key, value in flat(whole(own)).items()
+        if others.get(key) != value
+    }
+
+
 def _check_key(key: Any) -> None:
     if not isinstance(key, str):
         raise ConfigError(f"a setting's name is text; got {shown(key)}")

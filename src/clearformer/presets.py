@@ -423,9 +423,8 @@ def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
     said = {key: value for layer in given for key, value in flat(layer).items()}
     wanted = [explicit(begin_with), *given]
     if _is_set(said.get("train.max_seconds")) and "train.max_wall_seconds" not in said:
-        wanted.append(
-            {"train": {"max_wall_seconds": NONE}}
-        )  # the given limit is in place of the preset's own
+        # The given limit is in place of the preset's own.
+        wanted.append({"train": {"max_wall_seconds": NONE}})
     chosen = auto_for(resolve(RunConfig, *_one_source(wanted)))
     run = _resolve_with_pretrained(begin_with, [explicit(chosen), *given])
     if earlier := run.train.pretrained:  # whose model and tokens are in the place of the chosen ones

@@ -73,7 +73,8 @@ def named_as_options(names: Collection[str], others: Mapping[str, str] | None = 
             option = options.get(name)
             if option is not None:
                 colon = ":" * argument.endswith(":")
-                raise type(error)(f"--{option.replace('_', '-')}{colon}{space}{rest}") from None
+                error.args = (f"--{option.replace('_', '-')}{colon}{space}{rest}",)
+                break
         raise
 
 

@@ -73,10 +73,9 @@ def _take_missing_letters_from_other_fonts(figure: Any) -> None:
     figure.draw_without_rendering()  # the labels of an axis get their texts only now
     texts = figure.findobj(Text)
     wanted = {ord(character) for text in texts for character in text.get_text() if character.isprintable()}
-    own = [path for text in texts for path in {findfont(text.get_fontproperties())}]
-    missing = wanted.difference(*(_letters_of(path) for path in set(own)))
-    others = _fonts_with(missing)
-    for text in texts:
+    own = {findfont(text.get_fontproperties()) for text in texts}
+    others = _fonts_with(wanted.difference(*map(_letters_of, own)))
+    for text in texts if others else ():
         text.set_fontfamily([*text.get_fontfamily(), *others])
 
 

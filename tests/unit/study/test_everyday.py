@@ -15,14 +15,15 @@ from clearformer.errors import ClearformerError, RunError, UserError
 from clearformer.model.positions import RoPE
 from clearformer.presets import resolve_settings
 from clearformer.study import Store
-from clearformer.study.everyday.caveats import TASKS, TOKENS
-from clearformer.study.everyday.comparison import compare
+from clearformer.study.everyday.caveats import TASKS, TOKENS, caveats
+from clearformer.study.everyday.comparison import compare, without_seed
 from clearformer.study.everyday.curves import RunCurve, curves, labels_of
 from clearformer.study.everyday.declared import declare, read_declaration
 from clearformer.study.everyday.sweep import free_name, parse_sweep, parse_values, sweep
 from clearformer.study.everyday.text_plot import Line, place, text_plot
 from clearformer.study.trials import trials
 from clearformer.text import CharTokenizerSpec
+from clearformer.training.config import RunConfig
 from clearformer.training.store.folder import RunFolder
 
 # --- sweeps -----------------------------------------------------------------------------------------------
@@ -246,6 +247,23 @@ def test_a_run_that_was_not_evaluated_is_compared_by_what_there_is(run: Callable
     assert found.groups[0].val_loss is None
     assert [each.value for each in found.differences] == ["train_loss"]
     assert found.differences[0].difference.low is None
+
+
+def test_settings_that_change_what_a_loss_counts_come_with_a_caveat() -> None:
+    for key in ("train.label_smoothing", "train.r_drop"):
+        assert caveats([key], False) == [
+            "The training losses count different things: compare the held-out ones."
+        ]
+    for key in ("train.objective.fraction", "train.objective.whole_words"):
+        [told] = caveats([key], False)
+        assert "in held-out texts too" in told
+    assert caveats(["train.lr", "train.objective.wordpiece_dropout"], False) == []
+
+
+def test_runs_of_a_vocabulary_that_is_gone_are_compared_by_its_place() -> None:
+    here, there = (RunConfig(tokenizer={"kind": "gpt2", "path": f"/gone/{name}"}) for name in "ab")  # type: ignore[arg-type]
+    assert without_seed(here) == without_seed(here.replace(seed=2))
+    assert without_seed(here) != without_seed(there)
 
 
 def test_losses_of_other_tokens_data_or_tasks_come_with_a_caveat(run: Callable[..., Path]) -> None:

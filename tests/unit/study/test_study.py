@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
@@ -133,6 +134,10 @@ def test_a_study_without_functions_is_data_and_comes_back_the_same(tmp_path: Pat
     file = declare(mine, store)
     assert declare(mine, store) == file
     back = study_of_name("tiny", store)
+    shutil.copytree(store.folder / "tiny", store.folder / "moved")
+    with pytest.raises(DataError, match=r"moved/study.json: it declares the study 'tiny'; rename its folder"):
+        study_of_name("moved", store)
+    shutil.rmtree(store.folder / "moved")
     assert declaration(back) == declaration(mine)
     assert [trial.key for trial in trials(back)] == [trial.key for trial in trials(mine)]
     assert all_studies(store)["tiny"].claims == mine.claims

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from clearformer.training.config import RunConfig
 from clearformer.training.nonfinite import NonFiniteValueError
 from clearformer.training.processes.distributed import Processes
+from clearformer.training.reporting.report import Reporter
 from clearformer.training.setup import open_task
 from clearformer.training.step import TrainStep, compiled_folder
 from clearformer.training.store.checkpoint import Progress
@@ -171,3 +173,16 @@ def test_compiled_steps_are_kept_for_the_processor_that_they_were_compiled_for(
     assert here.is_relative_to(tmp_path)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "another")
     assert compiled_folder() != here
+
+
+def test_a_step_is_compiled_into_that_folder(
+    made: Callable[..., TrainStep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: list[Path] = []
+    monkeypatch.setattr("clearformer.training.step.compile_step", lambda function, **_: function)
+    monkeypatch.setattr(
+        "clearformer.training.step.kernels_together",
+        lambda folder: (folders.append(folder), nullcontext())[1],
+    )
+    made().compile(Reporter())
+    assert folders == [compiled_folder()]

@@ -172,9 +172,8 @@ def classification_report(
     Raises:
         ValueError: there are no texts, or the arrays do not fit each other or `names`.
     """
-    true, predicted = (
-        np.asarray(each, np.int64) for each in (labels, predictions)
-    )  # products of 8 bits overflow
+    # Products of 8 bits would overflow.
+    true, predicted = (np.asarray(each, np.int64) for each in (labels, predictions))
     if true.shape != predicted.shape or true.ndim != 1 or not true.size:
         raise ValueError(
             f"labels and predictions must be two rows of the same length; got {true.shape}, {predicted.shape}"

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import log_softmax
 
-from clearformer.config import as_written, flat, whole
+from clearformer.config import differing
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_function, check_kind, check_run, check_whole
 from clearformer.decoding.text.samples import Run
@@ -281,13 +281,11 @@ def check_same_parameters(one: Transformer, other: Transformer) -> None:
 
 def check_same_settings(one: Transformer, other: Transformer) -> None:
     """Raise UserError if two models compute differently; the first setting that differs is named."""
-    settings, others = (flat(whole(model.config)) for model in (one, other))
-    for name in settings | others:
-        if settings.get(name) != others.get(name) and UNUSED.isdisjoint(name.split(".")):
-            differing = f"{as_written(settings.get(name))} and {as_written(others.get(name))}"
+    for name, values in differing(one.config, other.config).items():
+        if UNUSED.isdisjoint(name.split(".")):
             raise UserError(
-                f"the two models differ in model.{name} ({differing}); give two checkpoints of one run, or runs of one "
-                "configuration"
+                f"the two models differ in model.{name} ({' and '.join(values)}); give two checkpoints of one run, or "
+                "runs of one configuration"
             )
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from clearformer.config import Spec, as_written, flat, whole
+from clearformer.config import differing
 from clearformer.errors import CheckpointError, ConfigError, RunError
 from clearformer.model import ModelConfig, Transformer
 from clearformer.text import Tokenizer, TokenizerConfig
@@ -120,27 +120,17 @@ def _other_tokenizer(own: TokenizerConfig, theirs: TokenizerConfig) -> str:
     """Return the settings of a tokenizer that differ from another's; of another kind's, the kind alone."""
     if own.kind != theirs.kind:
         return f"tokenizer.kind={own.kind} (there {theirs.kind})"
-    differing = _differing(own, theirs)
-    return ", ".join(f"tokenizer.{key}={mine} (there {its})" for key, (mine, its) in differing.items())
+    others = differing(own, theirs).items()
+    return ", ".join(f"tokenizer.{key}={mine} (there {its})" for key, (mine, its) in others)
 
 
 def _other_settings(own: ModelConfig, theirs: ModelConfig) -> str:
     """Return the settings of a model that differ from those that its weights were trained with, but for its heads."""
     return ", ".join(
         f"model.{key}={mine} (there {its})"
-        for key, (mine, its) in _differing(own, theirs).items()
+        for key, (mine, its) in differing(own, theirs).items()
         if key.partition(".")[0] not in MAY_DIFFER
     )
-
-
-def _differing(own: Spec, theirs: Spec) -> dict[str, tuple[str, str]]:
-    """Return the settings that differ between two specs, as written in `own` and in `theirs`."""
-    before = flat(whole(theirs))
-    return {
-        key: (as_written(value), as_written(before.get(key)))
-        for key, value in flat(whole(own)).items()
-        if before.get(key) != value
-    }
 
 
 def _shape(tensor: object) -> str:

@@ -11,9 +11,8 @@ from clearformer.data.text.batches import IGNORED
 from clearformer.model import Transformer
 
 CHUNK_LOGITS = 1_280_000  # logits in one chunk of `ChunkedLoss`: 5 MB in float32
-FEWEST_ROWS = (
-    256  # in a chunk: each adds its gradient to all [V D] weights, which takes over half the time of 64 rows
-)
+FEWEST_ROWS = 256
+"""In a chunk: each adds its gradient to all [V D] weights, which takes over half the time of 64 rows."""
 
 
 def next_token_loss(
