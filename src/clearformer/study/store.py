@@ -150,15 +150,28 @@ class Store:
 
     def write_failure(self, trial: Trial, problem: str, trace: str = "") -> None:
         """Store why a trial could not be computed: one line, and the traceback of an unexpected error."""
-        about = {"name": trial.name, "problem": problem, "traceback": trace}
+        lacking = sorted(self._lacking(trial))
+        about = {"name": trial.name, "problem": problem, "lacking": lacking, "traceback": trace}
         write_file(self._failure_file(trial), (json.dumps(about, indent=1) + "\n").encode())
 
     def failure(self, trial: Trial) -> str | None:
-        """Return why a trial could not be computed; None if it did not fail or was not tried."""
+        """Return why a trial could not be computed; None if it did not fail or was not tried.
+
+        The same run fails for one study alone where a measure that only this study takes is at fault.
+        """
         try:
-            return str(json.loads(self._failure_file(trial).read_text())["problem"])
+            about = json.loads(self._failure_file(trial).read_text())
+            return str(about["problem"]) if trial.values & set(about["lacking"]) else None
         except (OSError, ValueError, TypeError, KeyError):
             return None
+
+    def _lacking(self, trial: Trial) -> frozenset[str]:
+        """Return the keys of the values that a trial asks for and that are not measured."""
+        try:
+            record = self.find(trial)
+        except ClearformerError:  # its data or its file cannot be read
+            record = None
+        return trial.values - (record.measured.keys() if record else set())
 
     def forget_failure(self, trial: Trial) -> None:
         """Delete the failure of a trial, so that it is tried again."""

@@ -13,7 +13,7 @@ import pytest
 
 from clearformer.errors import Interrupted, UserError
 from clearformer.study import Measure, Store, running
-from clearformer.study.measures.losses import losses
+from clearformer.study.measures.losses import HELD_OUT, MOST_POINTS, STEP, curve, losses
 from clearformer.study.running import checked, compute, is_trained
 from clearformer.study.trials import Trial, trials
 from clearformer.training.reporting.report import Reporter
@@ -163,6 +163,17 @@ def thorough(run: Any) -> dict[str, float]:
 
 def interrupted(run: Any) -> dict[str, float]:
     raise KeyboardInterrupt
+
+
+def test_a_thinned_curve_has_held_out_losses_at_their_own_steps() -> None:
+    lines = [{"step": n, "tokens": 10 * n, "seconds": 0.1 * n, "loss": 1.0} for n in range(1, 1001)]
+    for line in lines[32::33]:
+        line["val_loss"] = float(line["step"])
+    rows = curve(lines)
+    assert [row[STEP] for row in rows if row[HELD_OUT] is not None] == list(range(33, 1001, 33))
+    assert all(row[HELD_OUT] in (None, row[STEP]) for row in rows)
+    assert rows[-1][STEP] == 1000
+    assert MOST_POINTS <= len(rows) < 2 * MOST_POINTS
 
 
 def test_what_was_measured_before_a_measure_failed_is_kept(tmp_path: Path) -> None:

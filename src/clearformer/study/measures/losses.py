@@ -45,24 +45,27 @@ def last_training_loss(lines: list[dict[str, Any]], step: int) -> float:
 
 
 def curve(lines: list[dict[str, Any]]) -> list[list[float | None]]:
-    """Return up to `MOST_POINTS` rows: step, tokens, seconds, mean training loss since the last row, held-out loss."""
+    """Return the curves of a run, thinned out, at the steps of its evaluations and between them.
+
+    Returns:
+        Up to `2 * MOST_POINTS` rows: step, tokens, seconds, mean training loss since the last row, held-out loss.
+    """
     every = math.ceil(len(lines) / MOST_POINTS)
-    rows = []
-    for start in range(0, len(lines), every):
-        part = lines[start : start + every]
-        last = part[-1]
-        held_out = [line["val_loss"] for line in part if line.get("val_loss") is not None]
-        loss = statistics.fmean(line["loss"] for line in part)
-        rows.append(
-            [
-                last["step"],
-                last["tokens"],
-                last["seconds"],
-                round(loss, 5),
-                held_out[-1] if held_out else None,
-            ]
-        )
-    return rows
+    chunks = [lines[start : start + every] for start in range(0, len(lines), every)]
+    return [row_of(part) for chunk in chunks for part in parted(chunk)]
+
+
+def parted(chunk: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Part some lines after the last one that has a held-out loss."""
+    n = max((i + 1 for i, line in enumerate(chunk) if line.get("val_loss") is not None), default=0)
+    return [part for part in (chunk[:n], chunk[n:]) if part]
+
+
+def row_of(part: list[dict[str, Any]]) -> list[float | None]:
+    """Return the row of a curve for some lines of metrics.jsonl."""
+    last = part[-1]
+    loss = round(statistics.fmean(line["loss"] for line in part), 5)
+    return [last["step"], last["tokens"], last["seconds"], loss, last.get("val_loss")]
 
 
 LOSSES = Measure(losses)
