@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from clearformer.cli.commands_to_type import remember_imports
+from clearformer.cli.commands_to_type import begin_imports, remember_imports
 from clearformer.cli.failures import UsageMistake
 from clearformer.errors import did_you_mean, nearest, shortened
 
@@ -38,6 +38,7 @@ def call(app: typer.Typer, name: str, arguments: list[str], enable_debug: Callab
         each.rich_markup_mode = None
         simplify_arguments(each)
     check_known_command(command, name, arguments)
+    begin_imports()
     try:
         with command.make_context(name, list(arguments)) as context:
             command.invoke(context)
@@ -52,8 +53,8 @@ def add_common_options(command: Any, enable_debug: Callable[[], None]) -> None:
     """Add --debug and --import to a command, or to each command of a group."""
 
     def run_files(files: list[Path] | None) -> None:
-        remember_imports(files or [])
         if files:
+            remember_imports(files)
             from clearformer.registry import import_parts
 
             for file in files:

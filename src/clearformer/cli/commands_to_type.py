@@ -10,9 +10,14 @@ from pathlib import Path
 _imported: list[Path] = []  # the files that the present command was given with --import
 
 
+def begin_imports() -> None:
+    """Forget what an earlier command of this process was given with --import."""
+    _imported.clear()
+
+
 def remember_imports(files: Iterable[Path]) -> None:
-    """Record the files that the present command was given with --import."""
-    _imported[:] = files
+    """Record files that the present command was given with --import, after its name or after its group's."""
+    _imported.extend(files)
 
 
 def to_type(command: str, program: str | None = None) -> str:

@@ -1,8 +1,12 @@
 """The command that continues a run, as `clearformer train` names it."""
 
+from pathlib import Path
+
 import pytest
+import typer
 
 from clearformer.cli import commands_to_type
+from clearformer.cli.calling import call
 from clearformer.cli.commands.train import continuing
 
 
@@ -23,3 +27,17 @@ def test_a_run_of_one_process_is_continued_by_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     assert continuing("a").endswith(" train --resume --run a")
     assert "torchrun" not in continuing("a")
+
+
+@pytest.mark.parametrize("words", ["--import parts.py inner", "inner --import parts.py"])
+def test_files_imported_before_or_after_a_group_s_command_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("parts.py").touch()
+    group = typer.Typer()
+    group.callback()(lambda: None)
+    group.command("inner")(lambda: typer.echo(commands_to_type.to_type("runs", "clearformer")))
+    for arguments, line in ((words, "clearformer runs --import parts.py"), ("inner", "clearformer runs")):
+        assert call(group, "group", arguments.split(), lambda: None) == 0
+        assert capsys.readouterr().out.strip() == line
