@@ -20,7 +20,7 @@ from clearformer.study.outcomes import (
     UNDECIDED,
     Outcome,
 )
-from clearformer.study.report import write_report, write_study
+from clearformer.study.report import write_report, write_study, write_study_report
 from clearformer.study.report.content import command, section, summary
 from clearformer.study.report.figures import Bars, Curves, Matrix, Texts
 from clearformer.study.report.markdown_pages import escaped, fenced
@@ -336,6 +336,21 @@ def test_a_study_alone_has_its_report_beside_its_result(tmp_path: Path) -> None:
     assert "Is it so?" in page.words
     assert len(page.all("svg")) == 1
     assert json.loads((tmp_path / "planted" / "result.json").read_text())["name"] == "planted"
+
+
+def test_the_report_of_one_study_leaves_that_over_all_as_it_is(tmp_path: Path) -> None:
+    study = planted(figures=(Bars("Loss", "loss"),))
+    report = write_study_report(study, tmp_path)
+    assert report == tmp_path / "planted" / "report.html"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["planted"]
+    alone = (tmp_path / "planted" / "README.md").read_text()
+    assert "../README.md" not in alone
+    joint = write_report([study], tmp_path)
+    pages = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    assert "../README.md" in (tmp_path / "planted" / "README.md").read_text()
+    joint.write_text("over all")
+    write_study_report(study, tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == {**pages, joint: b"over all"}
 
 
 def test_a_report_is_the_same_bytes_from_the_same_values(tmp_path: Path) -> None:

@@ -180,7 +180,8 @@ def report(
         list[str] | None,
         typer.Argument(
             metavar="[all|NAME]...",
-            help="Names of studies, or all, also those not measured; by default, the measured ones.",
+            help="Studies whose own reports to write; by default one report over all that are measured, and with "
+            "all also those that are not.",
         ),
     ] = None,
     folder: Folder = None,
@@ -194,7 +195,7 @@ def report(
     """Write the report: one HTML file, and Markdown with figures."""
     from clearformer.errors import ClearformerError, UserError
     from clearformer.study.outcomes import outcome
-    from clearformer.study.report import write_report
+    from clearformer.study.report import write_report, write_study_report
     from clearformer.study.study import check_scale, check_seeds
 
     store = store_of(folder)
@@ -205,18 +206,19 @@ def report(
     with named_as_options(OF_TRIALS):
         check_scale(scale)
         check_seeds(seeds)
-        for study in chosen_studies(names or [ALL], store):
+        if names and not is_of_all:
+            found = [outcome(study, store, scale, seeds) for study in chosen_studies(names, store)]
+            typer.echo("\n".join(str(write_study_report(each, place)) for each in found))
+            return
+        for study in chosen_studies([ALL], store):
             try:
                 wanted.append(outcome(study, store, scale, seeds))
             except ClearformerError as error:  # such as a kind that was not imported
-                if names and not is_of_all:
-                    raise
                 tell_left_out(error)
-    found = wanted if names and not is_of_all else [each for each in wanted if each.n_done]
+    found = [each for each in wanted if each.n_done]
     if not found:
         raise UserError(f"{store.folder}: nothing measured yet; use clearformer study run NAME")
-    waiting = [each for each in wanted if not each.n_done] if is_of_all else []
-    typer.echo(write_report(found, place, waiting))
+    typer.echo(write_report(found, place, [each for each in wanted if not each.n_done] if is_of_all else []))
 
 
 app.command("compare")(compare)

@@ -25,11 +25,19 @@ def write_study(outcome: Outcome, folder: Path) -> Path:
         MissingPackageError: matplotlib is not installed.
         DiskError: the files cannot be written.
     """
-    own = folder / outcome.study.name
-    page = html_page(outcome.study.question, section(outcome, level=1))
-    write_result(outcome, own)
-    write_file(own / REPORT, page.encode())
-    return own / REPORT
+    return write_own_report(outcome, list(section(outcome, level=1)), folder / outcome.study.name)
+
+
+def write_study_report(outcome: Outcome, folder: Path) -> Path:
+    """Write what `write_study` writes and the same as Markdown; the report over all studies stays as it is.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+        DiskError: the files cannot be written.
+    """
+    own, nodes = folder / outcome.study.name, list(section(outcome, level=1))
+    write_markdown(nodes, own, is_among_others=(folder / PAGE).exists())
+    return write_own_report(outcome, nodes, own)
 
 
 def write_report(outcomes: Sequence[Outcome], folder: Path, waiting: Sequence[Outcome] = ()) -> Path:
@@ -48,13 +56,25 @@ def write_report(outcomes: Sequence[Outcome], folder: Path, waiting: Sequence[Ou
     for outcome, nodes in zip(outcomes, sections, strict=True):
         own = folder / outcome.study.name
         write_result(outcome, own)
-        write_pictures([node for node in nodes if isinstance(node, Picture)], own)
-        page = markdown_page(raised(nodes)) + f"\n[All studies](../{PAGE})\n"
-        write_file(own / PAGE, page.encode())
+        write_markdown(list(raised(nodes)), own, is_among_others=True)
     write_file(folder / PAGE, markdown_page(top).encode())
     whole = html_page(TITLE, [*top, *(node for nodes in sections for node in nodes)])
     write_file(folder / REPORT, whole.encode())
     return folder / REPORT
+
+
+def write_own_report(outcome: Outcome, nodes: Iterable[Node], own: Path) -> Path:
+    """Write a study's result.json and its report.html; returns the latter's path."""
+    write_result(outcome, own)
+    write_file(own / REPORT, html_page(outcome.study.question, nodes).encode())
+    return own / REPORT
+
+
+def write_markdown(nodes: Sequence[Node], own: Path, is_among_others: bool) -> None:
+    """Write a study's README.md and figures; among others, it links to the page of all studies."""
+    write_pictures([node for node in nodes if isinstance(node, Picture)], own)
+    link = f"\n[All studies](../{PAGE})\n" if is_among_others else ""
+    write_file(own / PAGE, (markdown_page(nodes) + link).encode())
 
 
 def raised(nodes: Iterable[Node]) -> Iterator[Node]:
