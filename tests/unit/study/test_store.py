@@ -9,6 +9,8 @@ import pytest
 from clearformer.cli.commands.study import listed
 from clearformer.errors import DataError, DiskError
 from clearformer.study import Measure, Store, Study
+from clearformer.study.measures.held_out import per_character
+from clearformer.study.measures.samples import sample
 from clearformer.study.store import Record, studies_folder
 from clearformer.study.trials import trials
 
@@ -136,10 +138,10 @@ def test_a_failure_is_kept_until_it_is_forgotten(tmp_path: Path) -> None:
 def test_a_measure_that_fails_is_no_failure_of_a_study_without_it(tmp_path: Path) -> None:
     store, trial = Store(tmp_path / "studies"), trials(tiny_study(tmp_path))[0]
     store.write(replace(record_of(trial.key), measured={key: {} for key in trial.values}))
-    with_a_faulty_one = trial.with_measures([Measure(record_of)])
+    with_a_faulty_one = trial.with_measures([Measure(per_character)])
     store.write_failure(with_a_faulty_one, "division by zero")
     assert store.failure(with_a_faulty_one) == "division by zero"
-    with_another = trial.with_measures([Measure(studies_folder)])
+    with_another = trial.with_measures([Measure(sample)])
     assert not store.is_done(with_another)
     assert store.failure(with_another) is None
 
