@@ -53,6 +53,7 @@ FIT = {
     "classify": "BERT",
     # What makes a T5 of the two: no rotation, whose place learned numbers for distances take, and no biases.
     "multi30k model.attention.qk_norm=none model.position=relative": "T5",
+    "multi30k model.attention.qk_norm=none model.position=relative model.scale_embeddings=false": "T5",
     "translate model.norm=rmsnorm model.position=relative model.ffn.bias=false"
     " model.attention.qkv_bias=false model.attention.output_bias=false": "T5",
 }

@@ -105,6 +105,12 @@ FITTING = {
         ffn=ReLU2(bias=False),
         scale_embeddings=True,
     ),
+    "T5, a tied head that is not scaled": config(
+        family="encoder-decoder", position=Relative(n_buckets=8), norm=RMSNorm(), ffn=ReLU(bias=False)
+    ),
+    "T5, a tied head that is not scaled, norms without weights": config(
+        family="encoder-decoder", position=Relative(), norm=RMSNorm(learned=False), ffn=ReLU(bias=False)
+    ),
 }
 
 

@@ -37,7 +37,7 @@ class Form:
 def forms(config: ModelConfig) -> list[Form]:
     """Return a model as it is and in all equivalent forms, those with the fewest changes first."""
     found = [Form(config)]
-    for rewriting in (sines_first, factor_in_embeddings, factor_in_queries):
+    for rewriting in (sines_first, factor_in_embeddings, factor_in_last_norm, factor_in_queries):
         for form in list(found):
             other = rewriting(form.config)
             if other is not None:
@@ -97,6 +97,18 @@ def factor_in_embeddings(config: ModelConfig) -> tuple[ModelConfig, Change] | No
     scale_logits = config.tie_embeddings or config.scale_logits
     other = config.replace(scale_embeddings=False, scale_logits=scale_logits)
     return other, lambda weights: {**weights, "embed.weight": weights["embed.weight"] * factor}
+
+
+def factor_in_last_norm(config: ModelConfig) -> tuple[ModelConfig, Change] | None:
+    """Fold a sqrt(D) into the decoder's last norm, which T5's division of the logits by sqrt(D) takes away."""
+    unscaled_head = config.tie_embeddings and not config.scale_logits and not config.scale_embeddings
+    if config.family != "encoder-decoder" or not unscaled_head:
+        return None
+    if not (config.final_norm and isinstance(config.norm, RMSNorm)):
+        return None
+    name, ones = "decoder_ln_final.weight", torch.ones(config.d_model)
+    other = config.replace(scale_logits=True)
+    return other, lambda weights: {**weights, name: weights.get(name, ones) * config.d_model**0.5}
 
 
 def factor_in_queries(config: ModelConfig) -> tuple[ModelConfig, Change] | None:
