@@ -300,3 +300,11 @@ def test_what_only_training_needs_is_not_compared() -> None:
     gpt2 = next(a for a in ARCHITECTURES if a.title == "GPT-2")
     assert mismatches(gpt2, ours) == []
     assert gpt2.nearest(ours).dropout == 0.3
+
+
+@pytest.mark.parametrize("title", ["BART", "Marian", "Pegasus"])
+def test_dropout_between_the_matrices_comes_along_where_theirs_has_it(title: str) -> None:
+    architecture = next(a for a in ARCHITECTURES if a.title == title)
+    ours = FITTING["BART"].replace(ffn=GELU(dropout=0.2))
+    assert architecture.write(ours)["activation_dropout"] == 0.2
+    assert getattr(architecture.nearest(ours).ffn, "dropout", None) == 0.2

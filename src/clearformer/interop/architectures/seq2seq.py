@@ -12,6 +12,7 @@ from clearformer.interop.architectures.base import (
     d_ff,
     dividing_heads,
     head_size,
+    setting,
 )
 from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.mapping.tensors import AsRow, Below, Rule
@@ -62,7 +63,11 @@ class _FairseqLike(Architecture):
             attention=MultiHead(n_heads=n_heads, d_head=d_head, qkv_bias=True, output_bias=True),
             position=self.position,
             norm=LayerNorm(eps=1e-5),
-            ffn=ffn.replace(d_ff=fields.whole("encoder_ffn_dim", self.inner), bias=True),
+            ffn=ffn.replace(
+                d_ff=fields.whole("encoder_ffn_dim", self.inner),
+                bias=True,
+                dropout=fields.number("activation_dropout", 0.0),
+            ),
             placement="pre" if self.pre_norm else "post",
             final_norm=self.pre_norm,
             embedding_norm=self.embedding_norm,
@@ -73,7 +78,7 @@ class _FairseqLike(Architecture):
     def write(self, config: ModelConfig) -> dict[str, Any]:
         both = {"attention_heads": dividing_heads(config), "ffn_dim": d_ff(config)}
         return {
-            "activation_dropout": 0.0,
+            "activation_dropout": setting(config.ffn, "dropout", 0.0),
             "activation_function": activation_name(config.ffn, ACTIVATIONS),
             "attention_dropout": config.dropout,
             "d_model": config.d_model,
