@@ -267,7 +267,7 @@ def parts_of(subject: Any, tokenizer: Tokenizer | None) -> tuple[Transformer, To
 
 
 def _ids(model: Transformer, tokenizer: Tokenizer | None, text: Text) -> list[int]:
-    plain = _plain(text)
+    plain = plain_text(text)
     if not isinstance(plain, str):
         return plain
     if tokenizer is None:
@@ -277,7 +277,7 @@ def _ids(model: Transformer, tokenizer: Tokenizer | None, text: Text) -> list[in
     return tokens_read(model, tokenizer, plain)
 
 
-def _plain(text: Text) -> str | list[int]:
+def plain_text(text: Text) -> str | list[int]:
     """Return a text as a string or a list of ids; a batch of one row counts as that row."""
     shape = getattr(text, "shape", ())
     if len(shape) == 2:
@@ -291,7 +291,7 @@ def _output(
     model: EncoderDecoder, tokenizer: Tokenizer | None, source: list[int], output: Text | None
 ) -> tuple[list[int], int | None]:
     """Return the ids that the decoder reads, and the id that its last position predicts, if known."""
-    plain = None if output is None else _plain(output)
+    plain = None if output is None else plain_text(output)
     if isinstance(plain, list):
         return plain, None
     if tokenizer is None:

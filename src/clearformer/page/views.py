@@ -19,6 +19,7 @@ from clearformer.model import Encoder, EncoderDecoder
 from clearformer.page.selection import Selection
 from clearformer.run import Run
 from clearformer.runs.folders import folder_of
+from clearformer.runs.opening import opening
 
 TEXT = ("text", "output", "masked")
 CHOSEN = ("position", "target", "foil")
@@ -188,13 +189,13 @@ class View:
         text = [repr(selection.text)] if "text" in self.uses else []
         given = [f"{name}={value!r}" for name, value in self.arguments(run, selection).items()]
         name = f"cf.lens.{self.function}"
-        if other is None:
-            return f"import clearformer as cf\n\n{opening(run)}\nfound = {name}({', '.join(['run', *text, *given])})\n"
-        function, name = ("", name) if self.is_of_two else (f"{name}, ", "cf.lens.beside")
-        call = f"{function}{', '.join(['run', 'other', *text, *given])}"
-        return (
-            f"import clearformer as cf\n\n{opening(run)}\n{opening(other, 'other')}\nfound = {name}({call})\n"
-        )
+        lines, arguments = ["import clearformer as cf", "", opening_line(run)], ["run", *text, *given]
+        if other is not None:
+            lines.append(opening_line(other, "other"))
+            arguments.insert(1, "other")
+            if not self.is_of_two:
+                name, arguments = "cf.lens.beside", [name, *arguments]
+        return "\n".join([*lines, f"found = {name}({', '.join(arguments)})", ""])
 
 
 def takes_it(_: Run) -> bool:
@@ -242,14 +243,11 @@ def writes(run: Run) -> bool:
     return not isinstance(run.model, Encoder)
 
 
-def opening(run: Run, name: str = "run") -> str:
-    """Return the line of Python that loads a run at its step, with the weights that it has."""
+def opening_line(run: Run, name: str = "run") -> str:
+    """Return the line of Python that opens a run, or a comment where no line could."""
     if not is_kept(run):
         return f"# {name}: the one given to cf.look; it is not saved in a folder"
-    if run.step in run.kept_steps():
-        average = "" if run.average == 1 else f", average={run.average}"
-        return f"{name} = cf.load({run.name!r}, checkpoint={run.step}{average})"
-    return f"{name} = cf.replay({run.name!r}, {run.step})"
+    return opening(run, name)
 
 
 def beside_of(view: View, run: Run, other: Run | None) -> Run | None:

@@ -122,6 +122,17 @@ def test_the_python_of_a_mean_of_checkpoints_opens_that_mean(runs: dict[str, Any
     assert not np.array_equal(scope["found"].losses, alone.losses, equal_nan=True)
 
 
+@pytest.mark.parametrize("step", [0, STEPS - 1])
+def test_the_python_of_a_number_opens_the_step_that_it_is_of(
+    runs: dict[str, Any], step: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Step 0 too, and one that is not kept."""
+    run = cf.replay(runs["decoder"], step) if step else cf.load("decoder", 0)
+    found = lens.cell(run, "the bank", row=1, column=2)
+    exec(found.snippet, {})  # noqa: S102  (our own snippet)
+    assert float(capsys.readouterr().out) == pytest.approx(found.value, abs=1e-6)
+
+
 def test_less_is_read_at_first_where_the_model_is_large() -> None:
     assert corpus_rows(10_000_000, 256) == MOST_ROWS
     assert LEAST_ROWS < corpus_rows(40_000_000, 1024) < MOST_ROWS

@@ -31,11 +31,11 @@ from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points
 from clearformer.lens.activations import SQUARE
 from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, metric_of, name_of
 from clearformer.lens.causal.sites import Site, Where, site_of
+from clearformer.lens.divergence import divergence
 from clearformer.lens.inputs import Inputs, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Transformer
 from clearformer.model.init import generator_of
-from clearformer.model.norms import at_least_float32
 
 Arguments = tuple[Tensor, ...]
 """The arguments of a model: (tokens,), or (source, tokens) for an encoder-decoder."""
@@ -350,9 +350,3 @@ def _listed(edits: Any) -> list[Edit]:
         if not isinstance(edit, Edit):
             raise UserError(f"edits: each is made by a function such as lens.zero(...); got {shown(edit)}")
     return found
-
-
-def divergence(one: Float[Tensor, "*B V"], other: Float[Tensor, "*B V"]) -> Float[Tensor, "*B"]:
-    """Return KL(one || other) of the distributions given by logits, in nats."""
-    log_p, log_q = (at_least_float32(each).log_softmax(-1) for each in (one, other))
-    return (log_p.exp() * (log_p - log_q)).sum(-1)

@@ -31,7 +31,6 @@ from clearformer.lens.activations import outputs_at
 from clearformer.lens.causal.interventions import (
     Edit,
     attention_in_the_open,
-    divergence,
     hooks_of,
     output_with,
 )
@@ -39,6 +38,7 @@ from clearformer.lens.causal.metrics import LogitDifference, metric_of, name_of
 from clearformer.lens.causal.named_edits import NamedEdit, edits_of, parse_edit, within
 from clearformer.lens.causal.patching import read_both
 from clearformer.lens.causal.sites import heads_of, networks_of, residuals_of
+from clearformer.lens.divergence import divergence
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.sampling.beginnings import Beginning, nothing_written
 from clearformer.lens.sampling.continuations import Continued, continued

@@ -24,6 +24,7 @@ from clearformer.lens.numbers.sources import Operand
 from clearformer.lens.numbers.steps import Step
 from clearformer.lens.numbers.walk import Walk
 from clearformer.lens.showing import Shown, Table, bars, number, visible
+from clearformer.runs.opening import opening
 from clearformer.text import Tokenizer
 
 MOST_TERMS = 24
@@ -243,10 +244,9 @@ def beginning(subject: Any, *texts: Any, masked: Sequence[int] = ()) -> list[str
 def loaded(run: Any) -> list[str]:
     """Return the line that opens a run; empty if the run has no directory."""
     try:
-        run.folder  # noqa: B018  (raises, where there is none)
+        return [opening(run)]
     except (RunError, AttributeError):
         return []
-    return [f"run = cf.load({run.name!r}{f', checkpoint={run.step}' if run.step else ''})"]
 
 
 def ids_of(given: Any) -> list[int]:

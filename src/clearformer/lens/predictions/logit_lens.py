@@ -26,6 +26,7 @@ from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, shown
 from clearformer.hooks.readings import once
 from clearformer.lens.activations import kept, outputs_at, outputs_of
+from clearformer.lens.divergence import divergence_of_logs
 from clearformer.lens.inputs import Inputs, Subject, quiet, read
 from clearformer.lens.ledgers.stream import own_prefix
 from clearformer.lens.showing import (
@@ -331,7 +332,6 @@ def _layers(inputs: Inputs, logits: Float[Tensor, "L V"], target: int, top: int)
     ranks = _ranks(logits, target)
     chances = logs.exp()
     entropies = torch.special.entr(chances).sum(-1)
-    divergences = torch.where(chances[-1] == 0, 0, chances[-1] * (logs[-1] - logs)).sum(-1)  # 0 ln 0 is 0
     columns = zip(
         stream_names(inputs.model),
         likeliest.tolist(),
@@ -339,7 +339,7 @@ def _layers(inputs: Inputs, logits: Float[Tensor, "L V"], target: int, top: int)
         ranks.tolist(),
         entropies.tolist(),
         chances[:, target].tolist(),
-        divergences.tolist(),
+        divergence_of_logs(logs[-1], logs).tolist(),
         strict=True,
     )
     return [

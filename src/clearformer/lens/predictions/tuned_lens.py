@@ -23,6 +23,7 @@ from clearformer.decoding.arguments import check_run, check_seed, check_whole
 from clearformer.decoding.text.inputs import ids_of, text_of
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count
+from clearformer.lens.divergence import divergence_of_logs
 from clearformer.lens.embeddings import tokens_read
 from clearformer.lens.inputs import quiet, read
 from clearformer.lens.predictions.logit_lens import stream_names, unembedded
@@ -280,4 +281,4 @@ def _divergences(
         for i, name in enumerate(names[:-1]):
             layer = unembedded(model, mapped(seen[name], matrices[i], offsets[i]))
             logs = at_least_float32(layer).log_softmax(-1)
-            yield (last.exp() * (last - logs)).sum(-1).mean()
+            yield divergence_of_logs(last, logs).mean()

@@ -11,14 +11,13 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_list, check_whole
 from clearformer.decoding.decode_state import DecodeState, GenerativeModel, Prefill
 from clearformer.decoding.loop import score_tokens
-from clearformer.decoding.text.inputs import text_of
 from clearformer.decoding.text.samples import Prompt, continued, prompt_of
 from clearformer.decoding.text.writer import known_tokens
 from clearformer.errors import UserError, count
 from clearformer.hooks.points import is_any_open
 from clearformer.hooks.readings import once
 from clearformer.lens.activations import outputs_at
-from clearformer.lens.inputs import Inputs, Subject, parts_of, quiet, read, row_of
+from clearformer.lens.inputs import Inputs, Subject, parts_of, plain_text, quiet, read, row_of
 from clearformer.lens.sampling.prefixes import prefix_cache
 from clearformer.model import Decoder, EncoderDecoder, Transformer
 from clearformer.text import Tokenizer
@@ -188,7 +187,7 @@ def _prompt(model: Decoder, tokenizer: Tokenizer | None, text: Text) -> Inputs:
     if tokenizer is not None and isinstance(text, str):
         tokens = prompt_of(model, tokenizer, text).tokens
         return Inputs(model, tokenizer, row_of(model, tokens), None, [*tokens[1:], None])
-    plain = text_of(text)
+    plain = plain_text(text)
     if isinstance(plain, str):
         raise UserError(
             "a model alone reads ids: give ids, or a run (cf.Run(model, tokenizer)) to read a text"

@@ -23,7 +23,7 @@ from clearformer.page.beginning import first_selection
 from clearformer.page.opened import Shelf
 from clearformer.page.selection import Selection
 from clearformer.page.standalone.modules import bundled, styles
-from clearformer.page.views import VIEWS, View, beside_of, find_view, opening, step_of
+from clearformer.page.views import VIEWS, View, beside_of, find_view, opening_line, step_of
 from clearformer.page.wire import encode
 from clearformer.run import Run, load
 from clearformer.training.store.folder import read_metrics
@@ -335,10 +335,10 @@ def about(run: Run, selection: Selection, other: Run | None) -> str:
 def as_python(run: Run, selection: Selection, other: Run | None) -> str:
     """Return the lines of Python that open the same page live."""
     is_second = other is not None and other.name != run.name
-    opened = [opening(run), *([opening(other, "other")] if other is not None and is_second else [])]
-    lines = "\n".join(opened)
+    lines = [opening_line(run), *([opening_line(other, "other")] if other is not None and is_second else [])]
     runs = "run, other" if is_second else "run"
-    return f"import clearformer as cf\n\n{lines}\ncf.look({runs}, text={selection.text!r})\n"
+    called = f"cf.look({runs}, text={selection.text!r})"
+    return "\n".join(["import clearformer as cf", "", *lines, called, ""])
 
 
 def check_size(size: int, selection: Selection) -> None:

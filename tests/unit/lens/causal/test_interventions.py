@@ -15,6 +15,7 @@ from clearformer.hooks import hook_points
 from clearformer.lens.causal.interventions import activations, output_with
 from clearformer.lens.causal.metrics import LogitDifference, MeanLoss, loss_of
 from clearformer.lens.causal.sites import embeddings_of, sites_of
+from clearformer.lens.divergence import divergence
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
@@ -48,6 +49,14 @@ def text(model: Any) -> lens.Inputs:
 @pytest.fixture(scope="module")
 def other(model: Any) -> Any:
     return activations(model, lens.read(model, OTHER).arguments)
+
+
+def test_tokens_without_a_chance_add_nothing_to_a_divergence() -> None:
+    one, other = torch.tensor([0.0, 0.0, -torch.inf]), torch.tensor([1.0, 0.0, -torch.inf])
+    among_two = divergence(one[:2], other[:2])
+    assert torch.equal(divergence(one, other), among_two)
+    assert among_two > 0
+    assert divergence(torch.zeros(3), other) == torch.inf  # what `other` rules out and `one` does not
 
 
 def kept(model: Any, text: lens.Inputs, edits: list[lens.Edit], name: str) -> torch.Tensor:

@@ -97,6 +97,14 @@ def test_drawing_on_and_on_is_generating(decoder: Run) -> None:
             drawn.append(token)
 
 
+@pytest.mark.parametrize("see", [lens.next_draw, lens.continuations, lens.beam_tree])
+def test_a_row_of_ids_is_its_text(decoder: Run, see: Callable[..., Any]) -> None:
+    ids = torch.from_numpy(decoder.tokenizer.encode(TEXT).astype(np.int64))
+    assert see(decoder, ids[None]).to_dict() == see(decoder, ids).to_dict()
+    with pytest.raises(UserError, match="one text at a time; got ids of 2 rows"):
+        see(decoder, torch.stack([ids, ids]))
+
+
 def test_temperature_0_takes_the_likeliest(decoder: Run) -> None:
     [wanted] = generate(decoder, TEXT, max_new_tokens=1, temperature=0, repetition_penalty=1.5)
     found = lens.next_draw(decoder, TEXT, temperature=0, repetition_penalty=1.5)
