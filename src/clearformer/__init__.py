@@ -40,6 +40,7 @@ __all__ = [
     "build",
     "classify",
     "compare",
+    "errors",
     "evaluate",
     "export_page",
     "from_hf",
@@ -73,12 +74,12 @@ _ELSEWHERE = {
     "run_study": "clearformer.study.workers.launch",
     "sweep": "clearformer.study.everyday.sweep",
 }
-_PACKAGES = ("lens",)
+_PACKAGES = ("errors", "lens")
 _say_where("lens.show", lambda: _import_module("clearformer.page").show)
 _say_where("register.study", lambda: _import_module("clearformer.study.lectures").register_study)
 
 if TYPE_CHECKING:
-    from clearformer import lens
+    from clearformer import errors, lens
     from clearformer.api import (
         ModelConfig,
         Run,
@@ -108,14 +109,16 @@ if TYPE_CHECKING:
     from clearformer.study.workers.launch import run_study
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'clearformer' has no attribute {name!r}")
-    if name in _PACKAGES:
-        return _import_module(f"clearformer.{name}")
-    value = getattr(_import_module(_ELSEWHERE.get(name, "clearformer.api")), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # else a type checker would take any name
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'clearformer' has no attribute {name!r}")
+        if name in _PACKAGES:
+            return _import_module(f"clearformer.{name}")
+        value = getattr(_import_module(_ELSEWHERE.get(name, "clearformer.api")), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

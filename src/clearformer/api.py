@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from jaxtyping import Int
@@ -19,8 +19,8 @@ from clearformer.config import Spec, nested, read_toml, resolve, sections_of, sl
 from clearformer.decoding import Text, generate, search, stream, translate
 from clearformer.decoding.arguments import check_kind
 from clearformer.decoding.text.inputs import ids_of, text_of, words_of
-from clearformer.device import kept_random_state
-from clearformer.errors import ConfigError, Interrupted, RunError, UserError, shown
+from clearformer.device import kept_random_state, torch_as_it_begins
+from clearformer.errors import ConfigError, Interrupted, RunError, UserError, did_you_mean, nearest, shown
 from clearformer.evaluation.classes.scores import classify
 from clearformer.files import user_path
 from clearformer.interop import to_hf
@@ -117,8 +117,9 @@ def train(
     """
     began = time.perf_counter()
     chosen = checked_loggers(loggers)
+    _check_spelled(overrides, "run", "resume", "quiet", "loggers")
     settings = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
-    with kept_random_state():
+    with kept_random_state(), torch_as_it_begins():
         start = _resumed(run, config, settings) if resume else _new(run, config, settings)
         start.began = began
         reporter = Reporter() if quiet or not is_main_process() else reporter_here()
@@ -219,6 +220,17 @@ def _begin_with(config: Config) -> tuple[str | None, list[dict[str, Any]]]:
     )
 
 
+def _check_spelled(overrides: Mapping[str, Any], *options: str) -> None:
+    """Refuse an unknown setting whose name is nearest to one of a function's own options.
+
+    Raises:
+        ConfigError: there is one; the message names the option.
+    """
+    for name in overrides:
+        if nearest(name, [*RunConfig.model_fields, "config", *options]) in ("config", *options):
+            raise ConfigError(f"unknown key {name!r}{did_you_mean(name, ('config', *options))}")
+
+
 def _settings(
     *, data: Section, model: Section, tokenizer: Section, train: Section, **overrides: Any
 ) -> dict[str, Any]:
@@ -290,6 +302,7 @@ def plan(
         UserError: the device is not given by its name.
     """
     check_kind("device", device, str)
+    _check_spelled(overrides, "device")
     settings = _settings(data=data, model=model, tokenizer=tokenizer, train=train, **overrides)
     return run_plan.plan_run(resolved(config, settings)[1], device)
 
@@ -298,8 +311,8 @@ def plan(
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Tokens(Result):
-    """A text and its tokens.
+class Tokens(Result, Sequence[int]):
+    """A text and its tokens: the sequence of their ids, which whatever takes a text reads as such.
 
     Attributes:
         text: The text, decoded where ids were given.
@@ -315,6 +328,15 @@ class Tokens(Result):
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        return self.ids[index].tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.ids, dtype=dtype)

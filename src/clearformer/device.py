@@ -343,6 +343,18 @@ def kept_random_state() -> Iterator[None]:
 
 
 @contextmanager
+def torch_as_it_begins() -> Iterator[None]:
+    """Make new tensors float32 on the CPU inside the `with` block, whatever defaults the caller of torch has set."""
+    dtype, elsewhere = torch.get_default_dtype(), torch.get_default_device().type != "cpu"
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu") if elsewhere else contextlib.nullcontext():
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
+@contextmanager
 def deterministic_kernels(device: torch.device) -> Iterator[None]:
     """Use deterministic kernels inside the `with` block.
 

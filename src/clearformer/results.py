@@ -12,9 +12,9 @@ LONGEST_TEXT = 48  # characters
 class Result:
     """The base of the frozen dataclasses that users receive, with a short `repr` and all values in `to_dict()`.
 
-    Two results are equal if they are of one type and all fields in their `repr` are equal, arrays element by element
-    (NaN equals nothing). A subclass needs `@dataclass(frozen=True, repr=False, eq=False)`; otherwise the decorator
-    would replace these methods.
+    Two results are equal if they are of one type and all fields in their `repr` are equal, arrays element by element;
+    NaN, which stands for no value, equals NaN. A subclass needs `@dataclass(frozen=True, repr=False, eq=False)`;
+    otherwise the decorator would replace these methods.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -25,9 +25,10 @@ class Result:
         )
 
     def __hash__(self) -> int:
-        """Hash the strings and numbers; arrays, lists and mappings are left out."""
+        """Hash the strings and numbers; NaN, arrays, lists and mappings are left out."""
         values = (getattr(self, field.name) for field in _shown_fields(self))
-        return hash((type(self), *(value for value in values if isinstance(value, str | int | float))))
+        kept = (value for value in values if isinstance(value, str | int | float) and value == value)
+        return hash((type(self), *kept))
 
     def __repr__(self) -> str:
         values = (f"{field.name}={short(getattr(self, field.name))}" for field in _shown_fields(self))
@@ -39,15 +40,17 @@ class Result:
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether two values are equal, arrays and tensors by all their elements."""
+    """Whether two values are equal, arrays and tensors by all their elements; NaN equals NaN."""
     shape = getattr(one, "shape", None)
     if shape is not None and hasattr(one, "tolist"):
-        return type(one) is type(other) and shape == other.shape and bool((one == other).all())
+        if type(one) is not type(other) or shape != other.shape:
+            return False
+        return bool(((one == other) | (one != one) & (other != other)).all())
     if isinstance(one, list | tuple) and type(one) is type(other):
         return len(one) == len(other) and all(map(equal, one, other))
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
-    return bool(one == other)
+    return bool(one == other) or (one != one and other != other)
 
 
 def _shown_fields(result: Result) -> list[Field[Any]]:

@@ -11,7 +11,7 @@ import torch
 
 from clearformer.config import as_written
 from clearformer.decoding import generate, search, stream, translate
-from clearformer.device import lacks_bfloat16
+from clearformer.device import lacks_bfloat16, torch_as_it_begins
 from clearformer.errors import ClearformerError, RunError, UserError, count, shown
 from clearformer.evaluation.classes.scores import classify
 from clearformer.files import user_path
@@ -43,6 +43,9 @@ if TYPE_CHECKING:  # rarely needed, so imported where it is called
     from clearformer.runs.replay import OnStep
 
 logger = logging.getLogger(__name__)
+
+WRAPPED = ("_orig_mod", "module")
+"""Where torch.compile, and DataParallel or DistributedDataParallel, keep the model that they wrap."""
 
 
 class Run:
@@ -236,7 +239,10 @@ class Run:
 def check_fit(model: Any, tokenizer: Any) -> None:
     """Raise UserError where the two are not a model and a tokenizer that fits it."""
     if not isinstance(model, Transformer):
-        raise UserError(f"a run's model must come from clearformer.build(...); got {type(model).__name__}")
+        inner = next((f"; give its .{name}" for name in WRAPPED if hasattr(model, name)), "")
+        raise UserError(
+            f"a run's model must come from clearformer.build(...); got {type(model).__name__}{inner}"
+        )
     if not isinstance(tokenizer, Tokenizer):
         raise UserError(f"a run's tokenizer must be one of clearformer's; got {type(tokenizer).__name__}")
     n_known = model.embed.num_embeddings
@@ -301,6 +307,7 @@ def folder_for(name_or_path: str | Path) -> Path:
     return path
 
 
+@torch_as_it_begins()
 def load(
     name_or_path: str | Path,
     checkpoint: str | int = "latest",
@@ -326,6 +333,7 @@ def load(
     return run
 
 
+@torch_as_it_begins()
 def replay(
     run: Run | str | Path, step: int, device: str | torch.device = "auto", on_step: "OnStep" = lambda *_: None
 ) -> Run:
@@ -354,6 +362,7 @@ def replay(
     return run_of(replay_run(folder, step, device, on_step))
 
 
+@torch_as_it_begins()
 def from_hf(folder: str | Path, name: str | None = None) -> Run:
     """Make a run of a model that transformers saved; it can then be used like any other run.
 

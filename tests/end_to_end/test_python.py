@@ -78,7 +78,7 @@ def test_the_example_of_a_preset_is_a_configuration() -> None:
 
 
 def test_every_function_has_a_signature_without_blanks() -> None:
-    for name in set(cf.__all__) - {"lens", "ClearformerError"}:
+    for name in set(cf.__all__) - {"lens", "errors", "ClearformerError"}:
         signature = inspect.signature(getattr(cf, name))
         if inspect.isfunction(getattr(cf, name)):
             assert signature.return_annotation is not inspect.Signature.empty, name
@@ -224,6 +224,13 @@ def test_a_wrong_setting_is_told_in_one_line(settings: dict[str, Any], line: str
     assert "\n" not in str(raised.value)
 
 
+def test_a_misspelled_option_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"^unknown key 'quite'; did you mean 'quiet'\?$"):
+        cf.train("quick", quite=True)
+    with pytest.raises(ConfigError, match=r"^unknown key 'devise'; did you mean 'device'\?$"):
+        cf.plan("quick", devise="a100")
+
+
 @pytest.mark.parametrize("function", [cf.train, cf.preset, cf.plan])
 def test_every_function_names_the_key_at_fault(function: Any) -> None:
     with pytest.raises(ConfigError, match=r"^train\.lr takes a number above 0; got -1"):
@@ -288,7 +295,9 @@ def test_a_text_is_cut_into_tokens(tmp_path: Path) -> None:
             cf.tokenize("low lower", given, vocab_size=300)
     assert again.ids.tolist() == cut.ids.tolist()
     assert cf.tokenize(cut.ids, cut.tokenizer).text == "low lower"
-    assert np.asarray(cut).tolist() == cut.ids.tolist()
+    assert np.asarray(cut).tolist() == list(cut) == cut.ids.tolist()
+    assert (cut[0], cut[-2:]) == (cut.ids[0], cut.ids[-2:].tolist())
+    assert type(cut[0]) is int
 
 
 @pytest.mark.parametrize(
@@ -320,7 +329,18 @@ def test_tokens_arrays_and_strings_are_texts() -> None:
     ids = run.tokenizer.encode("To be")
     expected = run.generate("To be", max_new_tokens=3)
 
-    for given in (ids, torch.tensor(ids), ids.tolist(), ["To be"], [ids], ids[None], np.array(["To be"])):
+    cut = cf.tokenize("To be", run)
+    assert torch.tensor(cut).tolist() == ids.tolist()
+    for given in (
+        ids,
+        torch.tensor(ids),
+        ids.tolist(),
+        cut,
+        ["To be"],
+        [ids],
+        ids[None],
+        np.array(["To be"]),
+    ):
         assert run.generate(given, max_new_tokens=3) == expected
     assert expected[0].prompt == "To be"
     assert len(run.generate(np.stack([ids, ids]), max_new_tokens=2)) == 2
@@ -333,6 +353,25 @@ def test_tokens_arrays_and_strings_are_texts() -> None:
         run.generate([999])
     with pytest.raises(UserError, match="a text must be a string or token ids"):
         run.generate([1.5])  # type: ignore[list-item]
+
+
+def test_defaults_of_torch_that_a_notebook_set_change_nothing(tmp_path: Path) -> None:
+    """As `torch.set_default_device("cuda")` would, on a machine without a GPU: what is made there has no numbers."""
+    run = trained(run="plain")
+    wanted = run.generate("To be", max_new_tokens=5, seed=3)
+    try:
+        torch.set_default_dtype(torch.bfloat16)
+        with torch.device("meta"):
+            opened = cf.load("plain", device="cpu")
+            for one in (trained(run="other"), opened, cf.replay("plain", 6, device="cpu")):
+                assert one.generate("To be", max_new_tokens=5, seed=3) == wanted
+            for see in (cf.lens.next_draw, cf.lens.ledger, cf.lens.logit_lens, cf.lens.integrated_gradients):
+                assert see(opened, "To be") == see(run, "To be")
+            assert cf.lens.head_scores(opened, n_tokens=4) == cf.lens.head_scores(run, n_tokens=4)
+            assert cf.build(opened.config.model).embed.weight.is_meta  # a module of torch like any other
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(opened.model.embed.weight, run.model.embed.weight)
 
 
 # --- a researcher -----------------------------------------------------------------------------------------
@@ -361,6 +400,17 @@ def test_a_model_of_one_s_own_loop_is_a_run(tmp_path: Path) -> None:
         run.save("a b")
 
 
+def test_opened_runs_are_compared_by_their_folders() -> None:
+    runs = [trained(run=name, seed=seed) for name, seed in (("a", 1), ("b", 2))]
+    assert cf.compare(*runs) == cf.compare("a", cf.load("b", device="cpu")) == cf.compare("a", "b")
+    with pytest.raises(UserError, match="the run a is given twice"):
+        cf.compare(runs[0], "a")
+    with pytest.raises(RunError, match="no folder"):
+        cf.compare(cf.Run(runs[0].model, runs[0].tokenizer))
+    with pytest.raises(UserError, match="give a run, such as"):
+        cf.compare(runs[0].model)  # type: ignore[arg-type]
+
+
 def test_a_trained_run_is_kept_under_another_name_with_what_it_was_trained_on() -> None:
     run = trained(run="a")
     run.save("b")
@@ -375,6 +425,12 @@ def test_a_trained_run_is_kept_under_another_name_with_what_it_was_trained_on() 
             ByteTokenizerSpec().train(()),
             r"must come from clearformer\.build\(\.\.\.\); got Linear",
         ),
+        (torch.nn.DataParallel(torch.nn.Linear(1, 1)), "byte", r"got DataParallel; give its \.module$"),
+        (
+            torch.compile(torch.nn.Linear(1, 1), backend="eager"),
+            "byte",
+            r"got OptimizedModule; give its \._orig_mod$",
+        ),
         (None, "byte", "got str"),
         (None, ByteTokenizerSpec(bos=True).train(()), "257 tokens, but the model has 256"),
     ],
@@ -382,7 +438,7 @@ def test_a_trained_run_is_kept_under_another_name_with_what_it_was_trained_on() 
 def test_what_makes_no_run_is_told(model: Any, tokenizer: Any, line: str) -> None:
     ours = cf.build(cf.ModelConfig(vocab_size=256, d_model=16, n_layers=1))
     with pytest.raises(UserError, match=line):
-        cf.Run(model or ours, tokenizer)
+        cf.Run(ours if model is None else model, tokenizer)
 
 
 def test_a_model_without_a_vocabulary_is_refused() -> None:

@@ -34,6 +34,10 @@ def test_a_run_s_scores_are_those_of_eval(name: str, capsys: pytest.CaptureFixtu
     expected = printed(capsys, "eval", name, "--device", "cpu", *(["--beams", "2"] * (name == "pairs")))
     assert scores.to_dict() == expected
     assert scores.loss == scores["loss"] == expected["loss"]
+    assert list(scores) == list(expected)
+    assert dict(scores) == {name: scores[name] for name in scores}
+    assert len(scores) == len(expected)
+    assert "perplexities" not in scores
     assert run.evaluate(dtype=torch.float32, **own).to_dict() == expected
     assert repr(scores).startswith("Scores(loss=") or "loss=" in repr(scores)
     assert len(repr(scores)) < 300

@@ -32,6 +32,14 @@ def test_results_of_equal_values_are_equal(of: Any) -> None:
     assert one != "a"
 
 
+@pytest.mark.parametrize("of", [np.array, torch.tensor, list, lambda numbers: numbers[0]])
+def test_a_missing_value_equals_a_missing_value(of: Any) -> None:
+    one, other = Found("a", of([float("nan"), 1.0])), Found("a", of([float("nan"), 1.0]))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != Found("a", of([0.0, 1.0]))
+
+
 def every_kind_of(base: type) -> Iterator[type]:
     for kind in base.__subclasses__():
         yield kind

@@ -197,6 +197,6 @@ def draw(logits: Float[Tensor, "B V"], streams: Sequence[np.random.Generator]) -
     CPU: equal probabilities give equal tokens on every device, and rare tokens keep their share in a large vocabulary.
     """
     cumulative = logits.softmax(-1).cpu().double().cumsum(-1)
-    u = torch.tensor([stream.random() for stream in streams], dtype=torch.float64).unsqueeze(1)
+    u = cumulative.new_tensor([stream.random() for stream in streams]).unsqueeze(1)
     # u is at most 1 - 2^-53, so its product with the total is below the total even after rounding.
     return torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True).squeeze(1)

@@ -63,9 +63,9 @@ class HookPoint:
                     activation = replacement
         return activation
 
-    def __deepcopy__(self, _: Any) -> "HookPoint":
-        """Return a point without hook functions: those of an open block are for the model that was passed to it."""
-        return HookPoint()
+    def __reduce__(self) -> tuple[type["HookPoint"], tuple[()]]:
+        """Copy it, or pickle it, without hook functions: those of an open block are for the model given to it."""
+        return HookPoint, ()
 
 
 HookFns = dict[HookPoint, list[tuple[HookFn, Hook]]]

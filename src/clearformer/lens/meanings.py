@@ -218,7 +218,7 @@ def plane_of(vectors: Float[Tensor, "N D"]) -> tuple[Float[np.ndarray, "N 2"], l
     """
     centred = (vectors - vectors.mean(0)).double()
     left, sizes, _ = torch.linalg.svd(centred, full_matrices=False)
-    points = torch.zeros(len(vectors), 2, dtype=centred.dtype)
+    points = centred.new_zeros(len(vectors), 2)
     n = min(2, len(sizes))
     points[:, :n] = left[:, :n] * sizes[:n]
     signs = points.gather(0, points.abs().argmax(0, keepdim=True)).sign()

@@ -1,6 +1,6 @@
 """`evaluate`, which returns a run's scores: the Python interface of `evaluate_run`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Protocol
@@ -25,28 +25,34 @@ class EvaluatedRun(RunLike, Protocol):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Scores(Result):
-    """The scores of a run: the figures that `clearformer eval --json` prints, by their names.
+class Scores(Result, Mapping[str, Any]):
+    """The scores of a run: the figures that `clearformer eval --json` prints, as a mapping from their names.
 
-        scores["perplexity"], scores.loss
+        scores["perplexity"], scores.loss, dict(scores)
 
     Attributes:
         loss: The mean of -log p, in nats: over tokens, or over the classes of texts.
-        values: All figures.
+        figures: All of them.
     """
 
     loss: float
-    values: Mapping[str, Any]
+    figures: Mapping[str, Any]
 
     def __getitem__(self, name: str) -> Any:
-        return self.values[name]
+        return self.figures[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.figures)
+
+    def __len__(self) -> int:
+        return len(self.figures)
 
     def __repr__(self) -> str:
-        numbers = {name: value for name, value in self.values.items() if isinstance(value, float)}
+        numbers = {name: value for name, value in self.items() if isinstance(value, float)}
         return f"Scores({', '.join(f'{name}={short(value)}' for name, value in numbers.items())})"
 
     def to_dict(self) -> dict[str, Any]:
-        return plain(dict(self.values))
+        return plain(dict(self))
 
 
 def evaluate(

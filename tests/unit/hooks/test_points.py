@@ -1,5 +1,6 @@
 """Looking at, and replacing, named activations."""
 
+import pickle
 import re
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
@@ -443,10 +444,11 @@ def test_a_replacement_that_is_not_like_the_activation_is_refused(replace: Any, 
         decoder(tokens())
 
 
-def test_a_copy_of_a_hooked_model_is_not_hooked() -> None:
+@pytest.mark.parametrize("copy", [deepcopy, lambda each: pickle.loads(pickle.dumps(each))])  # noqa: S301  (our own)
+def test_a_copy_of_a_hooked_model_is_not_hooked(copy: Any) -> None:
     decoder, read = model(), tokens()
     with decoder.hooked({"hook_embed": lambda a, _: 0 * a}):
-        copied = deepcopy(decoder)
+        copied = copy(decoder)
         found = copied(read)
     assert torch.equal(found, decoder(read))
     assert not any(point.n_open for point in hook_points(copied).values())

@@ -24,6 +24,8 @@ from clearformer.lens.learning.reopening import reopen
 from clearformer.lens.learning.tracin import direction, inner_product, products
 from clearformer.model import ModelConfig, build
 from clearformer.training.optim.optimizers import Adam, AdamW, Muon
+from clearformer.training.store.checkpoint import load_checkpoint
+from clearformer.training.store.state import TrainState
 from clearformer.training.tasks import NextTokenTask, Task
 from clearformer.training.tasks.rows import rows_of_batch
 
@@ -232,7 +234,7 @@ def test_a_score_is_the_sum_over_checkpoints(run: Any) -> None:
     losses = torch.nn.functional.cross_entropy(model(inputs).transpose(1, 2), targets, reduction="none")
     gradients = gradients_of(model, losses[row].sum() / targets.numel())
     of_prediction = prediction.gradients(model)
-    saved = cf.training.store.checkpoint.load_checkpoint(opened.checkpoint_folder(8)).optimizer
+    saved = load_checkpoint(opened.checkpoint_folder(8)).optimizer
     rate = next(
         line["lr"]
         for line in map(json.loads, run.folder.metrics_file.read_text().splitlines())
@@ -296,7 +298,7 @@ def test_other_optimizers_an_average_and_bfloat16_are_reopened(optimizer: str, h
     run = cf.load(name)
     found = lens.tracin(run, PROMPT, sample=6)
     assert len({each.score for each in found.windows}) == 6
-    raw = cf.training.store.checkpoint.load_checkpoint(run.folder.checkpoints / "step-00000006").optimizer
+    raw = load_checkpoint(run.folder.checkpoints / "step-00000006").optimizer
     weight = reopen(run).moment(6).state.model.embed.weight
     assert torch.equal(weight.detach(), raw["embed.weight.weight_now"])  # gradients were taken there
     assert lens.counterfactual(run, PROMPT, without=[]).same_weights
@@ -347,7 +349,7 @@ def test_a_step_without_rows_is_one_on_the_mean_of_the_rest(home: Path) -> None:
     opened = reopen(run)
     found = lens.counterfactual(run, PROMPT, without=[(0, 0), (0, 4)])
     with torch.random.fork_rng():
-        state = cf.training.store.state.TrainState.build(opened.config, torch.device("cpu"))
+        state = TrainState.build(opened.config, torch.device("cpu"))
     torch.manual_seed(opened.config.seed * 1_000_003)  # the dropout of step 0
     loss = torch.zeros(())
     for part in range(2):  # rows 0 to 2, and 3 to 5

@@ -177,7 +177,8 @@ def resample(where: Where, texts: Sequence[Activations], seed: int) -> Edit:
     def drawn(part: Tensor, name: str) -> Tensor:
         pool = _pooled(site, texts, name, part)
         n_rows, n_positions = part.shape[0], 1 if part.dim() == 2 else part.shape[1]
-        places = torch.randint(len(pool), (n_rows * n_positions,), generator=generator_of(seed, name))
+        numbers = generator_of(seed, name)
+        places = torch.randint(len(pool), (n_rows * n_positions,), generator=numbers, device="cpu")
         return pool[places.to(pool.device)].view(part.shape)
 
     return Edit(site, drawn)

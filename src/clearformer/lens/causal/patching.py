@@ -214,7 +214,7 @@ def effects_by_position(
     n_positions = donor[site.name].shape[_position_axis(site, donor)]
     n_rows = max(1, TOKENS_AT_ONCE // max(each.shape[1] for each in arguments))
     measures = []
-    for places in torch.arange(n_positions).split(n_rows):
+    for places in torch.arange(n_positions, device="cpu").split(n_rows):
         rows = tuple(each.expand(len(places), -1) for each in arguments)
         hooks = {site.name: _each_row_elsewhere(site, donor, places)}
         with quiet(model), attention_in_the_open(model), model.hooked(hooks):
@@ -231,9 +231,9 @@ def _each_row_elsewhere(site: Site, donor: Activations, places: Tensor) -> HookF
         part = activation[site.index(hook.name, activation)].movedim(
             axis, 1
         )  # a view, so that writing to it changes `activation`
-        part[torch.arange(len(places)), places] = source[site.index(hook.name, source)].movedim(axis, 1)[
-            0, places
-        ]
+        part[torch.arange(len(places), device="cpu"), places] = source[site.index(hook.name, source)].movedim(
+            axis, 1
+        )[0, places]
         return activation
 
     return patched
@@ -334,7 +334,7 @@ def _result(
     own: Float[Tensor, " 1"],
 ) -> PatchEffects:
     width = max(len(row) for row in rows)
-    effects = torch.full((len(rows), width), torch.nan, dtype=rows[0].dtype)
+    effects = rows[0].new_full((len(rows), width), torch.nan)
     for i, row in enumerate(rows):
         effects[i, : len(row)] = row
     donor = metric(output_with(other.model, other.arguments))

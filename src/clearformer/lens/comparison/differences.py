@@ -176,7 +176,7 @@ def differences(run: Run, other: Run, text: Text | Inputs, output: Text | None =
 
 def token_losses(inputs: Inputs, logits: Tensor, other: Tensor) -> list[TokenLoss]:
     """Return both models' loss of each token whose target is in the text."""
-    targets = torch.tensor([IGNORED if each is None else each for each in inputs.predicted])
+    targets = torch.tensor([IGNORED if each is None else each for each in inputs.predicted], device="cpu")
     one, another = (
         F.cross_entropy(
             at_least_float32(each[0]).cpu(), targets, ignore_index=IGNORED, reduction="none"

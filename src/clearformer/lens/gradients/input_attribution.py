@@ -167,13 +167,14 @@ def integrated_gradients(
     way = [(starts[name], ends[name]) for name in names]
     points, weights = np.polynomial.legendre.leggauss(steps)
     total = [torch.zeros_like(end[0]) for _, end in way]
-    for part in torch.arange(steps).split(_rows_at_once(inputs)):
-        at, weight = (torch.as_tensor(each[part.numpy()]) / 2 for each in (points, weights))
+    for part in torch.arange(steps, device="cpu").split(_rows_at_once(inputs)):
+        at, weight = (torch.from_numpy(each[part.numpy()]) / 2 for each in (points, weights))
         for i, gradient in enumerate(_gradients_on_the_way(inputs, names, way, at + 0.5, metric)):
             total[i] += (weight.to(gradient)[:, None, None] * gradient).sum(0)
     values = [((end - start)[0] * mean).sum(-1) for (start, end), mean in zip(way, total, strict=True)]
     first, last = (
-        metric(_output_from(inputs, names, way, torch.tensor([alpha]))).item() for alpha in (0.0, 1.0)
+        metric(_output_from(inputs, names, way, torch.tensor([alpha], device="cpu"))).item()
+        for alpha in (0.0, 1.0)
     )
     error = sum(value.sum().item() for value in values) - (last - first)
     return _result("integrated gradients", inputs, metric, values, last, first, error)

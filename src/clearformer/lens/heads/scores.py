@@ -34,6 +34,7 @@ from torch import Tensor
 
 from clearformer.decoding.arguments import check_run, check_seed, check_whole
 from clearformer.decoding.text.samples import Run
+from clearformer.device import torch_as_it_begins
 from clearformer.errors import UserError
 from clearformer.hooks import hook_points
 from clearformer.lens.heads.circuits import Circuits
@@ -263,6 +264,7 @@ class Repeated(NamedTuple):
     n: int
 
 
+@torch_as_it_begins()
 def repeated(
     model: Transformer, tokenizer: Tokenizer | None, n_tokens: int, n_texts: int, seed: int
 ) -> Repeated:

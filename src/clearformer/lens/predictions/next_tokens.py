@@ -67,7 +67,7 @@ class NextTokens(Shown):
 
 def next_tokens(
     subject: Subject,
-    prompt: Text,
+    text: Text,
     output: Text | None = None,
     *,
     temperatures: Sequence[float] = TEMPERATURES,
@@ -80,7 +80,7 @@ def next_tokens(
 
     Args:
         subject: A run, or a bare model.
-        prompt: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
+        text: What to read; see `read` for this and for `output`, `tokenizer` and `masked`.
         output: What an encoder-decoder has written so far.
         temperatures: Numbers above 0; 1 is the model's own distribution.
         top: How many tokens.
@@ -97,7 +97,7 @@ def next_tokens(
     wanted = [_checked_temperature(each) for each in temperatures]
     if not wanted:
         raise UserError("temperatures: give at least one, such as [1.0]")
-    inputs = read(subject, prompt, output, tokenizer=tokenizer, masked=masked)
+    inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     at = inputs.predicting(position)
     with quiet(inputs.model):
         logits = outputs_at(inputs, at).double().cpu()

@@ -228,9 +228,9 @@ def _parts(texts: list[Arguments]) -> tuple[list[Arguments], list[Arguments], li
 
 
 def _batches(texts: list[Arguments], steps: int, seed: int) -> Iterator[list[Arguments]]:
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator("cpu").manual_seed(seed)
     for _ in range(steps):
-        chosen = torch.randint(len(texts), (min(BATCH, len(texts)),), generator=generator)
+        chosen = torch.randint(len(texts), (min(BATCH, len(texts)),), generator=generator, device="cpu")
         yield [texts[number] for number in chosen.tolist()]
 
 

@@ -314,13 +314,14 @@ def entropy_of(probabilities: Float[Tensor, " V"]) -> float:
 
 def _order(before: Float[Tensor, "1 V"], filtered: Sequence[Tensor]) -> Int[Tensor, " V"]:
     """Return the ids, likeliest first; ties go to the token that more filters keep, then to the lower id."""
-    survived = sum(((~each[0].isneginf()).int().cpu() for each in filtered), torch.zeros(before.shape[1]))
+    kept_by = ((~each[0].isneginf()).int().cpu() for each in filtered)
+    survived = sum(kept_by, torch.zeros(before.shape[1], device="cpu"))
     by_survival = torch.argsort(survived, descending=True, stable=True)
     return by_survival[torch.argsort(before[0].cpu()[by_survival], descending=True, stable=True)]
 
 
 def _greedy_distribution(logits: Float[Tensor, "1 V"]) -> Float[Tensor, " V"]:
-    certain = torch.zeros(logits.shape[1], dtype=torch.float64)
+    certain = torch.zeros(logits.shape[1], dtype=torch.float64, device="cpu")
     certain[int(logits.argmax(-1))] = 1
     return certain
 
@@ -333,7 +334,7 @@ def _interval(logits: Float[Tensor, "1 V"], token: int) -> tuple[float, float]:
 
 
 def _repeated(begun: Beginning, sampling: Sampling, n_tokens: int) -> Tensor:
-    repeated = torch.zeros(n_tokens, dtype=torch.bool)
+    repeated = torch.zeros(n_tokens, dtype=torch.bool, device="cpu")
     if sampling.repetition_penalty != 1.0:
         repeated[begun.tokens] = True
     return repeated

@@ -9,10 +9,11 @@ from typing import Any
 
 from clearformer.config import NONE, flat, whole
 from clearformer.cost import measured_parameters
+from clearformer.decoding.arguments import check_run
 from clearformer.errors import DataError, RunError, UserError
 from clearformer.model.build import build_on_meta
 from clearformer.results import Result
-from clearformer.runs.folders import find_run, name_of
+from clearformer.runs.folders import RunLike, find_run, name_of
 from clearformer.study.everyday.caveats import TASK_KEYS, caveats
 from clearformer.study.measures.losses import last_training_loss
 from clearformer.study.outcomes import Estimate, estimated
@@ -106,7 +107,7 @@ class Comparison(Result):
     caveats: list[str]
 
 
-def compare(*runs: str | PathLike[str]) -> Comparison:
+def compare(*runs: RunLike | str | PathLike[str]) -> Comparison:
     """Compare runs: settings that differ, parameters, losses, paired differences.
 
         cf.compare("rope-1", "rope-2", "alibi-1", "alibi-2")
@@ -115,15 +116,15 @@ def compare(*runs: str | PathLike[str]) -> Comparison:
     Differences are taken seed by seed, because the same seed gives both runs the same data in the same order.
 
     Args:
-        *runs: Names of runs, or paths of their folders.
+        *runs: Names of runs, paths of their folders, or opened runs, of which the folder counts.
 
     Raises:
-        RunError: there is no such run, or it has no metrics yet.
+        RunError: there is no such run, or it has no metrics yet; or an opened one is kept in no folder.
         UserError: a run is given twice, or none is given.
     """
     if not runs:
         raise UserError("compare: name the runs to compare")
-    folders = [find_run(Path(run) if isinstance(run, PathLike) else run) for run in runs]
+    folders = [_folder_of(run) for run in runs]
     names = [name_of(folder) for folder in folders]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"compare: the run {twice} is given twice")
@@ -139,6 +140,13 @@ def compare(*runs: str | PathLike[str]) -> Comparison:
     ]
     classify = all(config.train.objective.predicts_classes for config in configs)
     return Comparison(differ, groups, differences(groups), caveats(differ, classify))
+
+
+def _folder_of(run: RunLike | str | PathLike[str]) -> RunFolder:
+    if isinstance(run, str | PathLike):
+        return find_run(Path(run) if isinstance(run, PathLike) else run)
+    check_run(run)
+    return run.folder
 
 
 def without_seed(config: RunConfig) -> str:
