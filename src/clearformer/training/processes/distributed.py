@@ -6,6 +6,7 @@ one's settings and begin with its weights, whatever they have found themselves.
 
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count as counted
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -116,8 +118,8 @@ def backend_for(device: torch.device) -> str:
 class Processes:
     """The processes of a run, seen from this one; a single process if torchrun did not start it."""
 
-    store: dist.Store | None = None
-    """What torchrun's processes tell each other by name; made once, by the first run of this process."""
+    store: Any = None
+    """Texts by name that all of torchrun's processes can read; made once, by the first run of this process."""
     n_waits = counted()
 
     def __init__(self, rank: int = 0, count: int = 1, place: Place | None = None) -> None:
@@ -251,7 +253,6 @@ class Processes:
                     self.store.set(key, "through")
 
     def _is_set(self, key: str) -> bool:
-        assert self.store is not None
         with others_answer(self.rank, self.count):
             return self.store.check([key])
 
@@ -345,6 +346,6 @@ def others_answer(rank: int, count: int) -> Iterator[None]:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the first line of torch's error, without the place in its source."""
+    """Return the first sentence of torch's error, without the place in its source."""
     line = next(iter(str(error).splitlines()), "") or type(error).__name__
-    return shortened(line.rpartition("] ")[2])
+    return shortened(re.sub(r"^\[\S+\] ", "", line).partition(". ")[0])

@@ -24,9 +24,12 @@ from clearformer.training.processes import distributed
 from clearformer.training.processes.distributed import (
     Place,
     Processes,
+    ProcessesError,
     backend_for,
     check_alone,
     is_main_process,
+    others_answer,
+    reason_of,
 )
 from clearformer.training.store.checkpoint import MODEL, OPTIMIZER, list_checkpoints, step_of
 from clearformer.training.store.folder import RunFolder, read_metrics
@@ -147,6 +150,21 @@ def test_processes_end_with_their_torchrun(
     launched(0, 2, TORCHELASTIC_RUN_ID="none")
     Processes.join(CPU)
     assert watched == [os.getppid()]
+
+
+def test_an_error_of_torch_is_cut_to_its_first_sentence() -> None:
+    gloo = "[/pytorch/gloo/transport/tcp/pair.cc:550] Connection closed by peer [127.0.0.1]:1. This is due to a crash"
+    assert reason_of(RuntimeError(gloo)) == "Connection closed by peer [127.0.0.1]:1"
+    assert reason_of(RuntimeError()) == "RuntimeError"
+    with (
+        pytest.raises(
+            ProcessesError, match=r"process 1 of 2 on .* has lost another one \(gone\); the first error of"
+        ),
+        others_answer(1, 2),
+    ):
+        raise RuntimeError("gone")
+    with pytest.raises(torch.OutOfMemoryError), others_answer(1, 2):
+        raise torch.OutOfMemoryError
 
 
 def test_several_processes_are_not_for_mps(launched: Callable[..., None]) -> None:
