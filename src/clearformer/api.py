@@ -128,7 +128,7 @@ def train(
         except Interrupted as interrupted:
             way_on = f"cf.train(run={name_of(start.folder)!r}, resume=True)"
             raise Interrupted(f"{interrupted}; resume with: {way_on}", interrupted.signal_number) from None
-    trained_config = start.folder.read_config()  # every setting is decided there
+    trained_config = result.task.config  # every setting is decided there
     return Run(
         result.model.eval(),
         result.task.tokenizer,

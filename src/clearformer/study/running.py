@@ -3,10 +3,11 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeGuard
 
 from clearformer.device import kept_random_state
-from clearformer.errors import NonFiniteError, UserError
+from clearformer.errors import CheckpointError, NonFiniteError, UserError
 from clearformer.results import plain
 from clearformer.run import Run, load
 from clearformer.runs.training import RunStart, train_run
@@ -123,7 +124,9 @@ def is_trained(folder: RunFolder, train: TrainConfig) -> bool:
     if not folder.config_file.exists():
         return False
     checkpoints = list_checkpoints(folder.checkpoints)
-    return bool(checkpoints) and is_finished(train, read_progress(max(checkpoints, key=step_of)))
+    with suppress(CheckpointError):  # a damaged one: training goes on from an earlier one
+        return bool(checkpoints) and is_finished(train, read_progress(max(checkpoints, key=step_of)))
+    return False
 
 
 def trained_seconds(folder: RunFolder) -> float:

@@ -42,7 +42,13 @@ from clearformer.training.processes.interrupts import Interrupts
 from clearformer.training.reporting.loggers import summary_writer_type
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.reporting.run_log import RunLog
-from clearformer.training.setup import check_not_moved, open_task, resumed_config, torch_as_usual
+from clearformer.training.setup import (
+    check_not_moved,
+    open_task,
+    resumed_config,
+    shared_config,
+    torch_as_usual,
+)
 from clearformer.training.step import StepResult, TrainStep
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.checkpoint_store import CheckpointStore
@@ -57,6 +63,10 @@ from clearformer.training.tasks.reports import TrainingReport
 LESS_MEMORY = (
     "raise train.grad_accum_steps to split the step into smaller parts that need less memory (see "
     "`clearformer plan`)"
+)
+ONE_FOLDER = (
+    "put the folder of runs (CLEARFORMER_RUNS) on a disk that all machines share, and give all of them the same "
+    "command"
 )
 logger = logging.getLogger(__name__)
 
@@ -114,6 +124,7 @@ def train(
         CheckpointError: all checkpoints are damaged.
         DeviceError: the device's memory is full; earlier checkpoints are whole.
         DataError, ConfigError: the data and the configuration do not fit each other, or not the run to resume.
+        ProcessesError: another of torchrun's processes has ended, or has other data or another folder.
     """
     clock = WallClock(time.perf_counter() if began is None else began)
     device = resolve_device(config.train.device)
@@ -122,13 +133,16 @@ def train(
         summary_writer_type()  # so that a missing package is reported before the run begins
     only_writer = one_writer(folder.path) if processes.is_main else nullcontext()
     with torch_as_usual(device), only_writer as hold:
+        processes.check_same("the run", "resumed" if resume else "new", ONE_FOLDER)
         if resume:
-            config = resumed_config(folder.read_config(), config)
-            task = resumed_task(config, folder, reporter)
+            config = shared_config(resumed_config(folder.read_config(), config), processes)
+            task = resumed_task(config, folder, processes, reporter)
         else:
+            config = shared_config(config, processes)
             folder.check_no_run()
             tokenizer = pretrained_tokenizer(config)
             task, config = open_task(config, device, processes, tokenizer, reporter.preparing)
+        processes.check_same("SHA-256 of the data", task.data_sha256, "give all machines the same files")
         training = Training(config, folder, task, device, processes, reporter, clock)
         with training.log.ended():
             if not resume:
@@ -139,12 +153,13 @@ def train(
                 training.resume()
             else:
                 training.start(preset)
+            training.begin_alike()
             with Interrupts() as interrupts, memory_errors(LESS_MEMORY):
                 training.run(interrupts, hold.check if hold else None)
     return TrainResult(training.weights_to_use, task, training.progress, training.evaluation)
 
 
-def resumed_task(config: RunConfig, folder: RunFolder, reporter: Reporter) -> Task:
+def resumed_task(config: RunConfig, folder: RunFolder, processes: Processes, reporter: Reporter) -> Task:
     """Return the task of a run to resume, after checking that its data are those that the run began on.
 
     Raises:
@@ -155,7 +170,8 @@ def resumed_task(config: RunConfig, folder: RunFolder, reporter: Reporter) -> Ta
     check_not_moved(config.data)
     tokenizer = folder.read_tokenizer(config.model.vocab_size)
     try:
-        task = make_task(config, tokenizer, reporter.preparing)
+        with processes.first_here_first():
+            task = make_task(config, tokenizer, reporter.preparing)
     except TokenizerError as error:
         raise DataError(f"these are not the data that {folder.path} was trained on: {error}") from None
     folder.check_same_data(task.data_sha256, config.data, task.n_train_tokens)
@@ -247,6 +263,17 @@ class Training:
         if self.processes.is_main:
             self.folder.change_config(self.config)
             self.folder.record_processes(self.processes.count)
+            if progress is not None:
+                self.store.tidy(self.progress)
+
+    def begin_alike(self) -> None:
+        """Set the weights of all processes to the first one's, after checking that all go on from the same step.
+
+        Raises:
+            ProcessesError: they do not, as where machines have folders of their own.
+        """
+        self.processes.check_same("the step to go on from", str(self.progress.step), ONE_FOLDER)
+        self.processes.broadcast_tensors(self.state.all_weights())
 
     def set_first_weights(self, began_with: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
         """Load the weights of `train.pretrained`, if it is set; otherwise they stay as drawn from the seed.

@@ -1,5 +1,6 @@
 """Decisions and checks made once, before a run begins."""
 
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import torch
 
-from clearformer.config import Spec, as_written
+from clearformer.config import Spec, as_written, resolve, to_toml
 from clearformer.data import Progress
 from clearformer.data.reading import nearest_beside
 from clearformer.device import resolve_compile, resolve_dtype
@@ -64,7 +65,8 @@ def open_task(
         ConfigError: the data and the configuration do not fit each other.
     """
     task = task_type(config.train.objective)
-    dataset = task.prepare(config, tokenizer, progress)
+    with processes.first_here_first():
+        dataset = task.prepare(config, tokenizer, progress)
     config = task.fit(config, dataset)
     config = config.replace(data=with_absolute_paths(config.data))
     config = resolve_auto(config, task.shapes_vary, device, processes)
@@ -89,6 +91,13 @@ def resolve_auto(
     )
     compiled = bool(processes.broadcast(compiled))
     return config.replace(train=config.train.replace(dtype=dtype, compile=compiled))
+
+
+def shared_config(config: RunConfig, processes: Processes) -> RunConfig:
+    """Return the first process's configuration in every process: `auto` measures each machine, with its own result."""
+    if processes.count == 1:
+        return config
+    return resolve(RunConfig, tomllib.loads(processes.broadcast_text(to_toml(config))))
 
 
 def resumed_config(own: RunConfig, requested: RunConfig) -> RunConfig:

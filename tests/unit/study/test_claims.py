@@ -139,6 +139,17 @@ def test_a_claim_from_elsewhere_is_taken_over_once_it_is_stale(store: Store) -> 
 
 
 @LINUX
+def test_a_worker_elsewhere_that_is_silent_for_minutes_is_not_shown_as_running(store: Store) -> None:
+    """By the times of the files alone, which one clock has written."""
+    silent = left_behind(store, 1)
+    assert set(holders(store)) == {KEY}
+    age(silent, lock.STALE_SECONDS + 1)
+    assert set(holders(store)) == {KEY}  # no other claim tells what time it is
+    with claimed(store, "another-0"):
+        assert set(holders(store)) == {"another-0"}
+        assert set(claims(store)) == {KEY, "another-0"}
+
+
 def test_another_process_of_the_same_number_is_not_taken_for_the_holder() -> None:
     def content(**about: object) -> bytes:
         whole = {"pid": os.getpid(), "machine": machine(), "started": started(os.getpid()), **about}

@@ -17,7 +17,7 @@ from clearformer.study.measures.losses import HELD_OUT, MOST_POINTS, STEP, curve
 from clearformer.study.running import checked, compute, is_trained
 from clearformer.study.trials import Trial, trials
 from clearformer.training.reporting.report import Reporter
-from clearformer.training.store.checkpoint import Progress
+from clearformer.training.store.checkpoint import STATE, Progress, step_folder
 from clearformer.training.store.folder import RunFolder
 
 from .parts import tiny_study
@@ -114,6 +114,19 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint(
 
 def doubled(run: Any, of: str = "val_loss") -> dict[str, float]:
     return {"doubled": 2 * losses(run)[of]}
+
+
+def test_a_run_whose_newest_checkpoint_is_damaged_is_not_trained_yet(tmp_path: Path) -> None:
+    """Its training goes on from an earlier one."""
+    store = Store(tmp_path / "studies")
+    trial = trials(tiny_study(tmp_path))[0]
+    assert trial.config is not None
+    folder = RunFolder(store.runs / trial.key)
+    damaged = step_folder(folder.checkpoints, 10**6)
+    damaged.mkdir(parents=True)
+    folder.config_file.touch()
+    (damaged / STATE).write_text("{")
+    assert not is_trained(folder, trial.config.train)
 
 
 def test_a_further_measure_trains_nothing_and_keeps_the_others(

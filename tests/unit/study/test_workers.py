@@ -31,7 +31,8 @@ from clearformer.study.workers.claims import claimed, holders
 from clearformer.study.workers.launch import jobs_of, run_by_workers, run_here
 from clearformer.study.workers.pool import LocalWorkers, Selection, WorkersError, check_jobs, surroundings
 from clearformer.study.workers.progress import Job, LinesWatch, Standing, TableWatch, Watch, summary
-from clearformer.study.workers.work import end_with_parent, ended_by_signals, work
+from clearformer.study.workers.work import ended_by_signals, work
+from clearformer.training.processes.interrupts import end_with_parent
 
 from ...forks import Fork, ForkServer
 from .parts import TEXT, tiny_study
@@ -373,6 +374,21 @@ def test_a_signal_ends_the_workers_with_sigterm(
         pool.supervise(workers, Interrupting([each.job for each in standings], store))
     assert caught.value.exit_status == 130
     assert process.signals == [signal.SIGTERM]
+
+
+def test_the_error_of_one_worker_lets_the_others_save_what_they_have_trained(
+    probes: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the disk is full for one of them."""
+    monkeypatch.setattr(pool, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.0)
+    store, standings = waiting(probes)
+    begun = [Process(2), Process(None), Process(None)]
+    workers = LocalWorkers(lambda place: begun[place], 3, store)
+    with pytest.raises(WorkersError, match="a worker exited with status 2"):
+        pool.supervise(workers, Watch([each.job for each in standings], store))
+    assert [process.signals for process in begun] == [[], [signal.SIGTERM], [signal.SIGTERM]]
+    assert [process.status for process in begun] == [2, 0, 0]
 
 
 @pytest.mark.parametrize("jobs", [0, -1])

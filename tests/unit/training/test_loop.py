@@ -55,6 +55,7 @@ from clearformer.training.store.checkpoint import (
     load_checkpoint,
     step_of,
 )
+from clearformer.training.store.checkpoint_store import CheckpointStore
 from clearformer.training.store.folder import Metrics, RunFolder, ThreadCounts, read_metrics
 from clearformer.training.store.lock import one_writer
 from clearformer.training.tasks import NextTokenTask, Task, next_token
@@ -871,6 +872,23 @@ def test_what_stands_where_checkpoints_belong_is_found_before_the_first_step(
     with pytest.raises(DiskError, match=r"/checkpoints: not a folder, .*; move it away$"):
         resumed("a", reporter=steps)
     assert is_link or place.read_text() == "mine"
+
+
+def test_a_finished_run_whose_process_was_killed_before_it_tidied_up_is_tidied_when_resumed(
+    trained: Trained, resumed: Resumed, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = "train.checkpoint_every=4", "train.keep_last=1"
+    trained("whole", *settings)
+    with monkeypatch.context() as killed:
+        killed.setattr(CheckpointStore, "tidy", lambda *_: None)
+        trained("killed", *settings)
+    whole, killed_run = (run_folder(name).checkpoints for name in ("whole", "killed"))
+    assert len(list_checkpoints(killed_run)) == 4
+
+    resumed("killed")
+
+    assert {path.name for path in killed_run.iterdir()} == {path.name for path in whole.iterdir()}
+    assert (killed_run / "latest").readlink() == (whole / "latest").readlink()
 
 
 def test_another_text_is_refused(trained: Trained, resumed: Resumed, text_file: Path) -> None:

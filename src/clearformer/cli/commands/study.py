@@ -164,7 +164,8 @@ def work(
 ) -> None:
     """Compute runs that no other worker has claimed until none is left: one worker of `study run`."""
     from clearformer.study.workers.launch import jobs_of
-    from clearformer.study.workers.work import end_with_parent, ended_by_signals, work
+    from clearformer.study.workers.work import ended_by_signals, work
+    from clearformer.training.processes.interrupts import end_with_parent
 
     with ended_by_signals():
         if parent != PARENT:

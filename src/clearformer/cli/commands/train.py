@@ -77,9 +77,19 @@ def train(
 
 def continuing(run: str) -> str:
     """Return the command that continues a run with as many processes: other numbers of them draw other dropout."""
+    from clearformer.training.processes.distributed import Place
+
     command = shlex.join(["train", "--resume", "--run", run])
-    count = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return to_type(command, None if count == "1" else f"torchrun --nproc-per-node {count} -m -- clearformer")
+    place = Place.of_this_process()
+    if place.count == 1:
+        return to_type(command, None)
+    machines = ""
+    if place.n_here < place.count:  # on each of the others with its own number
+        first = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+        machines = "--nnodes {} --node-rank 0 --master-addr {} --master-port {} ".format(
+            place.count // place.n_here, *first
+        )
+    return to_type(command, f"torchrun {machines}--nproc-per-node {place.n_here} -m -- clearformer")
 
 
 def new_start(arguments: list[str], config: Path | None, run: str | None) -> "RunStart":

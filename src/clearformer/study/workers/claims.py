@@ -14,7 +14,7 @@ from pathlib import Path
 from clearformer.errors import ClearformerError
 from clearformer.files import disk_errors, make_folders
 from clearformer.study.store import Store
-from clearformer.training.store.lock import GIVEN_UP, Claim, has_ended
+from clearformer.training.store.lock import GIVEN_UP, STALE_SECONDS, Claim, has_ended
 
 
 class TakenError(ClearformerError):
@@ -28,7 +28,7 @@ class Holder:
     Attributes:
         host: Its machine.
         pid: Its process id there.
-        is_alive: False if it is known to have ended.
+        is_alive: False if it is known to have ended, or has not renewed its claim for minutes while others did.
     """
 
     host: str
@@ -82,14 +82,26 @@ def claims(store: Store) -> dict[str, Holder]:
         key, _, number = path.name.partition(".")
         if number.isdecimal():
             newest[key] = max(int(number), newest.get(key, 0))
-    found = ((key, _holder(store.claims / f"{key}.{number}")) for key, number in newest.items())
+    files = {key: store.claims / f"{key}.{number}" for key, number in newest.items()}
+    renewed = {key: _renewed(file) for key, file in files.items()}
+    # The file system's present time, or earlier if nobody renews a claim any more: no host's clock need be right.
+    now = max(renewed.values(), default=0.0)
+    found = ((key, _holder(file, now - renewed[key])) for key, file in files.items())
     return {key: holder for key, holder in found if holder is not None}
 
 
-def _holder(file: Path) -> Holder | None:
+def _renewed(file: Path) -> float:
+    """Return when a claim was made or last renewed; 0 if it has just been removed."""
+    with suppress(OSError):
+        return file.stat().st_mtime
+    return 0.0
+
+
+def _holder(file: Path, age: float) -> Holder | None:
     with suppress(OSError, ValueError, TypeError, KeyError):
         content = file.read_bytes()
         if not content.startswith(GIVEN_UP.rstrip()):
             about = json.loads(content)
-            return Holder(str(about["host"]), int(about["pid"]), not has_ended(content))
+            is_alive = age < STALE_SECONDS and not has_ended(content)
+            return Holder(str(about["host"]), int(about["pid"]), is_alive)
     return None

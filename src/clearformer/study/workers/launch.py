@@ -26,6 +26,7 @@ from clearformer.study.workers.pool import (
 from clearformer.study.workers.progress import Job, LinesWatch, Watch, watch_here
 from clearformer.study.workers.slurm import SlurmWorkers
 from clearformer.study.workers.work import work
+from clearformer.training.processes.distributed import check_alone
 
 
 def jobs_of(
@@ -150,6 +151,7 @@ def run_by_workers(
 
 def prepared(chosen: Sequence[Study], selection: Selection, store: Store) -> list[Job]:
     """Return the jobs of studies, and forget earlier failures, so that those jobs are tried again."""
+    check_alone("a study")
     check_folder(selection.folder)
     jobs = jobs_of(chosen, selection.scale, selection.seeds, selection.device)
     check_packages(chosen, selection.seeds)

@@ -30,6 +30,7 @@ SOURCE = Path(__file__).parents[3]  # the folder that holds this package
 LOOK_SECONDS = 0.5
 LARGEST_SIGNAL = 64
 MOST_DEATHS = 5  # of workers on the same trial, or in a row without a trial
+IDLE_SECONDS = 5.0  # in which workers with nothing left to do end by themselves
 ENDING_SECONDS = 120.0  # time for a training step and its checkpoint
 
 
@@ -92,7 +93,7 @@ class Workers(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """Kill the workers that are still alive."""
+        """Kill the workers that are still alive, unless they end in order when they are told to."""
 
 
 def supervise(workers: Workers, watch: Watch) -> None:
@@ -138,6 +139,7 @@ class LocalWorkers(Workers):
         self.deaths: Counter[str] = Counter()
         self.deaths_in_a_row = 0
         self.n_settled = 0
+        self.is_ending = False
 
     def look_after(self, standings: Sequence[Standing]) -> None:
         left = [each for each in standings if each.state in ("running", "waiting")]
@@ -179,6 +181,7 @@ class LocalWorkers(Workers):
         return [each.job.trial for each in left if has_key(each.job.trial, held)]
 
     def end(self, number: int) -> None:
+        self.is_ending = True
         self._each(lambda process: process.send_signal(signal.SIGTERM))
         deadline = time.monotonic() + ENDING_SECONDS
         for process in self.processes.values():
@@ -186,10 +189,12 @@ class LocalWorkers(Workers):
                 process.wait(max(0.0, deadline - time.monotonic()))
 
     def kill(self) -> None:
-        deadline = time.monotonic() + 5.0  # workers with nothing left to do end by themselves
+        deadline = time.monotonic() + IDLE_SECONDS
         for process in self.processes.values():
             while process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.02)
+        if not self.is_ending:  # after another worker's error: what the others have trained is saved first
+            self.end(signal.SIGTERM)
         self._each(lambda process: process.kill())
         for process in self.processes.values():
             process.wait(ENDING_SECONDS)

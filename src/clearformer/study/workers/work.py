@@ -1,8 +1,6 @@
 """One worker: it claims and computes trials until all are done or have failed."""
 
-import os
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -119,14 +117,3 @@ def ended_by_signals() -> Iterator[None]:
         raise Interrupted("ended; everything so far is kept", received) from None
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def end_with_parent(parent: int) -> None:
-    """Send this process SIGTERM once its parent process, with the id `parent`, has gone."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(POLL_SECONDS)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, name="parent", daemon=True).start()

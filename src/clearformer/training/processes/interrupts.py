@@ -1,11 +1,25 @@
 """Signals that end a run at the end of its step."""
 
+import os
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 
 HANGUP = getattr(signal, "SIGHUP", None)  # sent when a terminal is closed; Windows has none
 ENDING = sorted(int(number) for number in (HANGUP, signal.SIGINT, signal.SIGTERM) if number is not None)
+PARENT_SECONDS = 1.0  # between looks at whether the parent process lives
+
+
+def end_with_parent(parent: int) -> None:
+    """Send this process SIGTERM once its parent process, with the id `parent`, has gone."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
 class Interrupts:

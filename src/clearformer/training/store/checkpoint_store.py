@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from clearformer.errors import CheckpointError, DiskError
+from clearformer.files import disk_errors, remove_abandoned
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.store.async_checkpoint import CheckpointWriter
 from clearformer.training.store.checkpoint import (
@@ -59,7 +60,7 @@ class CheckpointStore:
         self.write(checkpoint)
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Sync the records, write a checkpoint, and delete those that are no longer wanted.
+        """Sync the records, write a checkpoint, and tidy up.
 
         Raises:
             DiskError: it cannot be written.
@@ -68,6 +69,19 @@ class CheckpointStore:
         for record in self.records:
             record.sync()
         save_checkpoint(checkpoints, checkpoint)
+        self.tidy(progress)
+
+    def tidy(self, progress: Progress) -> None:
+        """Point the links at the newest and the best checkpoint, and delete those that are no longer wanted.
+
+        A resumed run begins with this: its process may have been killed between a checkpoint, even the last, and this.
+
+        Raises:
+            DiskError: the folder cannot be written.
+        """
+        checkpoints = self.folder.checkpoints
+        with disk_errors(checkpoints):
+            remove_abandoned(checkpoints, after_seconds=0)  # safe, as a run has one writer
         link(checkpoints, {"latest": progress.step, "best": progress.best_step})
         prune(checkpoints, self.keep_last, progress)
 

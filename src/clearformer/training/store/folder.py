@@ -25,6 +25,7 @@ from clearformer.files import UNFINISHED, disk_errors, make_folders, parse_json,
 from clearformer.text import Tokenizer, load_tokenizer
 from clearformer.text.kinds.imported import config_path
 from clearformer.training.config import RunConfig
+from clearformer.training.processes.distributed import Place
 from clearformer.training.setup import PATHS
 from clearformer.training.store.lock import is_of_the_lock
 
@@ -417,7 +418,7 @@ def environment() -> dict[str, Any]:
         "processor": processor_name(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "processes": Place.of_this_process().count,
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "versions": {name: version_of(name) for name in packages},
     }

@@ -53,6 +53,12 @@ class TrainState:
         """The model that is evaluated and saved: the moving average, where there is one."""
         return self.model if self.average is None else self.average
 
+    def all_weights(self) -> Iterator[Tensor]:
+        """Yield the weights that are trained, and their average where there is one."""
+        yield from self.model.parameters()
+        if self.average is not None:
+            yield from self.average.parameters()
+
     def restart_average(self) -> None:
         """Set the average to the model's weights."""
         if self.average is not None:

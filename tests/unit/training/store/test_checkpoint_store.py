@@ -52,6 +52,24 @@ def state(configure: Callable[..., RunConfig]) -> TrainState:
     return TrainState.build(config.replace(model=config.model.replace(vocab_size=11)), CPU)
 
 
+def test_what_a_killed_process_left_undone_after_a_checkpoint_is_done_later(
+    folder: RunFolder, state: TrainState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where it was the last one of the run, so that no other checkpoint follows."""
+    store = CheckpointStore(folder, 1, Processes())
+    with monkeypatch.context() as killed, store:
+        killed.setattr(store, "tidy", lambda _: None)
+        for step in (1, 2, 3):
+            store.save(state, Progress(step=step, best_step=1))
+    (folder.checkpoints / ".unfinished-0").mkdir()
+
+    store.tidy(Progress(step=3, best_step=1))
+
+    left = {path.name: path.is_symlink() and path.readlink().name for path in folder.checkpoints.iterdir()}
+    whole = {"step-00000001": False, "step-00000003": False}
+    assert left == whole | {"latest": "step-00000003", "best": "step-00000001"}
+
+
 def change(state: TrainState, value: float) -> None:
     with torch.no_grad():
         for model in (state.model, state.average):
