@@ -46,7 +46,7 @@ class JSONLines:
         self.path = Path(path)
 
     def start(self, config: RunConfig) -> None:
-        self.path.write_text("")
+        self.path.write_text("", encoding="utf-8")
 
     def resume(self, config: RunConfig, step: int) -> None:
         """Keep the lines up to the step at which training resumes.
@@ -54,11 +54,11 @@ class JSONLines:
         Raises:
             DiskError: the file cannot be written; it is intact.
         """
-        lines = self.path.read_text().splitlines(keepends=True) if self.path.is_file() else []
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True) if self.path.is_file() else []
         write_file(self.path, "".join(line for line in lines if _step_of(line) <= step).encode())
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        with self.path.open("a") as file:
+        with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
 
     def finish(self, summary: Mapping[str, float]) -> None:
