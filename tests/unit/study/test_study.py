@@ -1,5 +1,6 @@
 """The declaration of a study: what it refuses, and as data."""
 
+import ast
 import functools
 import json
 import shutil
@@ -256,3 +257,18 @@ def test_an_arm_keeps_its_own_settings() -> None:
     settings["data"]["path"] = "b"
     assert [arm.settings["train.lr"] for arm in arms] == [1e-2, 1e-4]
     assert arms[0].settings["data"] == {"path": "a"}
+
+
+def test_the_lectures_studies_are_short_to_read() -> None:
+    """Under thirty lines each, but for what their results mean."""
+    for file in Path(lectures.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Study":
+                fields = [each for each in node.keywords if each.arg != "meaning"]
+                n_lines = 2 + sum(lines_of(each.value) for each in fields)
+                assert n_lines < 30, (file.name, node.lineno)
+
+
+def lines_of(node: ast.expr) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno - node.lineno + 1

@@ -13,7 +13,7 @@ from clearformer.study.measures.sizes import BITS_PER_BYTE, SIZES
 from clearformer.study.measures.speed import generation_speed
 from clearformer.study.measures.stability import GAIN_OVER_UNIGRAMS, gradients_at_start
 from clearformer.study.report.figures import Bars, Curves, Lines, Trend
-from clearformer.study.study import Arm, Claim, Probe, Published, Study, tuned
+from clearformer.study.study import Arm, Claim, Figure, Probe, Published, Study, tuned
 
 PRESET = "nanogpt-cpu"
 RATES = (1e-3, 3e-3, 1e-2)
@@ -91,15 +91,9 @@ def norm_gradients() -> tuple[Arm, ...]:
     )
 
 
-NORMS = Study(
-    name="norms",
-    question="Where in a block do norms belong, and which placement needs a warm-up?",
-    lecture="002, 8.1",
-    arms=(*norm_gradients(), *sides_of(norm_sides(), NORM_RATES)),
-    settings=NARROW,
-    measures=(LOSSES, GAIN_OVER_UNIGRAMS),
-    shown=("val_loss", "gain_over_unigrams", "diverged_at", "last_over_first", "largest_over_smallest"),
-    claims=(
+def norm_claims() -> tuple[Claim, ...]:
+    """Return what the lecture says of each depth, with and without warm-up."""
+    return (
         *(
             Claim(
                 f"With {n} layers, gradients before the first step vary less across layers with pre-norm than "
@@ -130,9 +124,12 @@ NORMS = Study(
             for placement in ("pre", "post")
             for depth in (12, 24)
         ),
-    ),
-    fairness=fairness(NORM_RATES, "Gradients are not clipped, so that divergence shows."),
-    figures=(
+    )
+
+
+def norm_figures() -> tuple[Figure, ...]:
+    """Return the figures: losses by depth, gradients by layer, and the deepest models' curves."""
+    return (
         Trend(
             "Held-out loss by depth",
             "val_loss",
@@ -151,7 +148,20 @@ NORMS = Study(
             "24 layers without warm-up",
             arms=tuple(f"{placement}, 24 layers, no warm-up" for placement in PLACEMENTS),
         ),
-    ),
+    )
+
+
+NORMS = Study(
+    name="norms",
+    question="Where in a block do norms belong, and which placement needs a warm-up?",
+    lecture="002, 8.1",
+    arms=(*norm_gradients(), *sides_of(norm_sides(), NORM_RATES)),
+    settings=NARROW,
+    measures=(LOSSES, GAIN_OVER_UNIGRAMS),
+    shown=("val_loss", "gain_over_unigrams", "diverged_at", "last_over_first", "largest_over_smallest"),
+    claims=norm_claims(),
+    fairness=fairness(NORM_RATES, "Gradients are not clipped, so that divergence shows."),
+    figures=norm_figures(),
     refuted_if="Post-norm with 12 or 24 layers trains as well without warm-up as pre-norm, or its gradients before "
     "the first step are as even across layers.",
     meaning=(
@@ -216,15 +226,10 @@ POSITIONS = {
     "ALiBi": {"model.position": "alibi"},
 }
 
-POSITION_STUDY = Study(
-    name="positions",
-    question="Which positions give the lowest loss, and which still work beyond the training length?",
-    lecture="004, 4.2",
-    arms=sides_of(POSITIONS),
-    settings=SMALL,
-    measures=(LOSSES, LOSS_BY_POSITION),
-    shown=("val_loss", "loss_at_1x", "loss_at_2x", "loss_at_3x", "loss_at_4x", "parameters"),
-    claims=(
+
+def position_claims() -> tuple[Claim, ...]:
+    """Return the claims on the loss within the training length, and at four times of it."""
+    return (
         *(
             Claim(f"{kind} reaches a lower held-out loss than no positions.", "val_loss", kind, "none")
             for kind in POSITIONS
@@ -256,7 +261,18 @@ POSITION_STUDY = Study(
             "RoPE is worse at four times the training length.",
             *("loss_at_1x", "RoPE", "RoPE", "loss_at_4x"),
         ),
-    ),
+    )
+
+
+POSITION_STUDY = Study(
+    name="positions",
+    question="Which positions give the lowest loss, and which still work beyond the training length?",
+    lecture="004, 4.2",
+    arms=sides_of(POSITIONS),
+    settings=SMALL,
+    measures=(LOSSES, LOSS_BY_POSITION),
+    shown=("val_loss", "loss_at_1x", "loss_at_2x", "loss_at_3x", "loss_at_4x", "parameters"),
+    claims=position_claims(),
     fairness=fairness(
         RATES,
         "With sinusoidal positions, embeddings are scaled by sqrt(d), as in the paper. All models read the same long "
@@ -297,6 +313,21 @@ WIDE_HEADS = {
     "MQA": {"model.attention.n_kv_heads": 1, "model.ffn.d_ff": 1248},
 }
 SIDE_BY_SIDE = "side by side"
+HEAD_CLAIMS = (
+    Claim("MHA reaches a lower held-out loss than MQA.", "val_loss", "MHA", "MQA"),
+    Claim("MHA reaches a lower held-out loss than GQA.", "val_loss", "MHA", "GQA"),
+    Claim("GQA reaches a lower held-out loss than MQA.", "val_loss", "GQA", "MQA"),
+    *(
+        Claim(
+            f"{side} generates more tokens per second than MHA.",
+            "MHA_tokens_per_second",
+            SIDE_BY_SIDE,
+            SIDE_BY_SIDE,
+            f"{side}_tokens_per_second",
+        )
+        for side in ("GQA", "MQA")
+    ),
+)
 
 HEAD_STUDY = Study(
     name="heads",
@@ -309,21 +340,7 @@ HEAD_STUDY = Study(
     settings={**SMALL, "model.attention.n_heads": 8},
     measures=(LOSSES, SIZES),
     shown=("val_loss", "parameters", "cache_bytes", *(f"{side}_tokens_per_second" for side in HEADS)),
-    claims=(
-        Claim("MHA reaches a lower held-out loss than MQA.", "val_loss", "MHA", "MQA"),
-        Claim("MHA reaches a lower held-out loss than GQA.", "val_loss", "MHA", "GQA"),
-        Claim("GQA reaches a lower held-out loss than MQA.", "val_loss", "GQA", "MQA"),
-        *(
-            Claim(
-                f"{side} generates more tokens per second than MHA.",
-                "MHA_tokens_per_second",
-                SIDE_BY_SIDE,
-                SIDE_BY_SIDE,
-                f"{side}_tokens_per_second",
-            )
-            for side in ("GQA", "MQA")
-        ),
-    ),
+    claims=HEAD_CLAIMS,
     fairness=fairness(
         RATES,
         "Parameters saved in attention go to the feed-forward network. Speed: models of width 256, in turn on one "
@@ -371,6 +388,31 @@ def tokenizer_sides() -> dict[str, dict[str, Any]]:
     return found
 
 
+TOKENIZER_CLAIMS = (
+    *(
+        Claim(
+            f"BPE {size} needs fewer bits per byte than characters.",
+            "bits_per_byte",
+            f"BPE {size}",
+            "character",
+        )
+        for size in ("512", "1,024", "4,096")
+    ),
+    Claim("Characters need fewer bits per byte than bytes.", "bits_per_byte", "character", "byte"),
+    Claim("Unigram needs fewer bits per byte than BPE.", "bits_per_byte", "Unigram 1,024", "BPE 1,024"),
+    Claim(
+        "BPE takes less training time per byte than characters.",
+        "train_seconds",
+        "BPE 1,024",
+        "character",
+    ),
+)
+TOKENIZER_FIGURES = (
+    Bars("Bits per byte; for WordPiece a lower bound", "bits_per_byte_at_least"),
+    Bars("Training compute per megabyte", "gigaflops_per_megabyte"),
+    Bars("Parameters", "parameters"),
+)
+
 TOKENIZERS = Study(
     name="tokenizers",
     question="Which tokenizer needs the fewest bits per byte, at what size and training time?",
@@ -382,34 +424,12 @@ TOKENIZERS = Study(
         *("bits_per_byte", "bits_per_byte_at_least", "vocabulary", "bytes_per_token", "parameters"),
         *("gigaflops_per_megabyte", "train_seconds", "val_loss"),
     ),
-    claims=(
-        *(
-            Claim(
-                f"BPE {size} needs fewer bits per byte than characters.",
-                "bits_per_byte",
-                f"BPE {size}",
-                "character",
-            )
-            for size in ("512", "1,024", "4,096")
-        ),
-        Claim("Characters need fewer bits per byte than bytes.", "bits_per_byte", "character", "byte"),
-        Claim("Unigram needs fewer bits per byte than BPE.", "bits_per_byte", "Unigram 1,024", "BPE 1,024"),
-        Claim(
-            "BPE takes less training time per byte than characters.",
-            "train_seconds",
-            "BPE 1,024",
-            "character",
-        ),
-    ),
+    claims=TOKENIZER_CLAIMS,
     fairness="Every step of every side reads about 2,048 bytes of text, in sequences of about 128 bytes, and all take "
     "the same steps: equal text, not equal compute, which is shown. The same grid of learning rates: "
     f"{', '.join(f'{rate:g}' for rate in TOKENIZER_RATES)}; {BEST_RATE} WordPiece does not restore white space: its "
     "bits are a lower bound.",
-    figures=(
-        Bars("Bits per byte; for WordPiece a lower bound", "bits_per_byte_at_least"),
-        Bars("Training compute per megabyte", "gigaflops_per_megabyte"),
-        Bars("Parameters", "parameters"),
-    ),
+    figures=TOKENIZER_FIGURES,
     refuted_if="After the same text, no subword vocabulary needs fewer bits per byte than characters.",
     meaning=(
         "After the same text, subwords need 3 to 7% fewer bits per byte than characters (2.51 to 2.57 with BPE, "

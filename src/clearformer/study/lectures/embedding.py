@@ -57,6 +57,16 @@ SAME_LETTER = "An earlier occurrence of the same letter has the same embedding, 
 AT_DEPTH = {arm.label: n for arms in (BY_DEPTH, ATTENTION_ONLY) for arm, n in zip(arms, DEPTHS, strict=True)}
 WITH_MLP = {arm.label: "with MLP" for arm in BY_DEPTH} | {arm.label: "without" for arm in ATTENTION_ONLY}
 PROMPT = "KING RICHARD II:\n"
+SEPARATE_MATRICES = (
+    Claim(
+        "Before training, W_Q and W_K give a token less weight on itself than the bare dot product.",
+        *("self_weight_first", QK.label, DOT.label),
+    ),
+    Claim(
+        "Before training, W_Q and W_K give a token less weight on itself than one matrix for both.",
+        *("self_weight_first", QK.label, SHARED.label),
+    ),
+)
 
 STUDIES = (
     Study(
@@ -174,16 +184,7 @@ STUDIES = (
             Published(DOT.label, "self_weight_first", 1.0, 0.05, "4.3: almost all", why=SAME_LETTER),
             Published(QKV.label, "self_weight_first", 0.042, 0.02, "4.4: as any other (mean of 1/t)"),
         ),
-        claims=(
-            Claim(
-                "Before training, W_Q and W_K give a token less weight on itself than the bare dot product.",
-                *("self_weight_first", QK.label, DOT.label),
-            ),
-            Claim(
-                "Before training, W_Q and W_K give a token less weight on itself than one matrix for both.",
-                *("self_weight_first", QK.label, SHARED.label),
-            ),
-        ),
+        claims=SEPARATE_MATRICES,
         fairness=FAIR,
         figures=(
             Bars("Weight of a token on itself, before training", "self_weight_first"),

@@ -102,6 +102,23 @@ INITS = {
     "GPT-2 with 1/sqrt(2N)": "gpt2 scaled",
     "zero outputs": "zero outputs",
 }
+PUBLISHED_SCORES = (
+    Published("d_k = 64, unscaled", "score_std", 8.0, 0.1, "002, 5"),
+    Published("d_k = 64, scaled", "score_std", 1.0, 0.02, "002, 5"),
+    Published("d_k = 256, unscaled", "score_std", 16.0, 0.2, "000, 4.3"),
+    Published("self-term, all tokens differ", "self_score", 16.0, 0.2, "000, 4.3"),
+    Published("self-term, all tokens differ", "cross_std", 1.0, 0.02, "000, 4.3"),
+    Published("self-term, all tokens differ", "own_weight", 1.0, 0.01, "000, 4.3"),
+)
+LONGER_CONTEXTS = tuple(
+    Claim(
+        f"The loss of order {k + 1} is below that of order {k}.",
+        "val_loss",
+        f"order {k + 1}",
+        f"order {k}",
+    )
+    for k in range(3)
+)
 
 STUDIES = (
     Study(
@@ -144,15 +161,7 @@ STUDIES = (
         measures=(LOSSES, Measure(against_the_source)),
         shown=("entropy_rate", "source_loss", "val_loss", "excess"),
         published=tuple(Published(f"order {k}", "excess", 0.0, 0.02, "2.2") for k in range(4)),
-        claims=tuple(
-            Claim(
-                f"The loss of order {k + 1} is below that of order {k}.",
-                "val_loss",
-                f"order {k + 1}",
-                f"order {k}",
-            )
-            for k in range(3)
-        ),
+        claims=LONGER_CONTEXTS,
         figures=(
             Bars("Held-out loss minus the source's own loss", "excess", unit="nats", baseline=0.0),
             Curves("Losses on Markov sources"),
@@ -179,14 +188,7 @@ STUDIES = (
             Probe("self-term, all tokens differ", self_term, {"d_model": 256, "n_tokens": 128}),
             Probe("self-term, 65 tokens", self_term, {"d_model": 256, "n_tokens": 128, "vocab_size": 65}),
         ),
-        published=(
-            Published("d_k = 64, unscaled", "score_std", 8.0, 0.1, "002, 5"),
-            Published("d_k = 64, scaled", "score_std", 1.0, 0.02, "002, 5"),
-            Published("d_k = 256, unscaled", "score_std", 16.0, 0.2, "000, 4.3"),
-            Published("self-term, all tokens differ", "self_score", 16.0, 0.2, "000, 4.3"),
-            Published("self-term, all tokens differ", "cross_std", 1.0, 0.02, "000, 4.3"),
-            Published("self-term, all tokens differ", "own_weight", 1.0, 0.01, "000, 4.3"),
-        ),
+        published=PUBLISHED_SCORES,
         claims=tuple(
             Claim(text, value, f"d_k = {d}, unscaled", f"d_k = {d}, scaled") for value, d, text in UNSCALED
         ),

@@ -72,6 +72,44 @@ FORGOTTEN = {
 LENGTHS = [256, 512, 1024, 2048, 4096]
 SHIFTS = (1, 10, 100)
 SHIFT = {"kind": "sinusoidal", "d_model": 256, "n_positions": 1024}
+ORDER_CLAIMS = (
+    Claim(
+        "Positions tell a sentence from its reverse.",
+        "distance",
+        "two-sided, none",
+        "two-sided, sinusoidal",
+    ),
+    Claim(
+        "A causal mask alone tells a sentence from its reverse.",
+        "distance",
+        "two-sided, none",
+        "causal, none",
+    ),
+    Claim("Without the mask, training loss is lower.", "train_loss", "mask forgotten", "with the mask"),
+    Claim("Without the mask, generation fails.", "generation_loss", "with the mask", "mask forgotten"),
+)
+ORDER_ARMS = (
+    *(
+        Probe(f"two-sided, {kind}", pooled_distance, {"position": kind})
+        for kind in ("none", "sinusoidal", "learned", "rope", "alibi")
+    ),
+    Probe("causal, none", pooled_distance, {"position": "none", "causal": True}),
+    Probe("with the mask", trained_with_mask, {**FORGOTTEN, "masked": True}),
+    Probe("mask forgotten", trained_with_mask, {**FORGOTTEN, "masked": False}),
+)
+SAMPLING_CLAIMS = (
+    *(
+        Claim(
+            f"Sampling {how} repeats less than greedy decoding.",
+            *(f"repetition_{how}", MODEL.label, MODEL.label, "repetition_greedy"),
+        )
+        for how in ("temperature 1", "top-k 10", "top-p 0.9")
+    ),
+    Claim(
+        "Top-p 0.9 is more varied than top-k 10: more of its 4-grams are distinct.",
+        *("distinct_top-k 10", MODEL.label, MODEL.label, "distinct_top-p 0.9"),
+    ),
+)
 
 STUDIES = (
     Study(
@@ -110,36 +148,9 @@ STUDIES = (
         name="order",
         question="What happens to a model without positions, and to one without its causal mask?",
         lecture="004, 4.10",
-        arms=(
-            *(
-                Probe(f"two-sided, {kind}", pooled_distance, {"position": kind})
-                for kind in ("none", "sinusoidal", "learned", "rope", "alibi")
-            ),
-            Probe("causal, none", pooled_distance, {"position": "none", "causal": True}),
-            Probe("with the mask", trained_with_mask, {**FORGOTTEN, "masked": True}),
-            Probe("mask forgotten", trained_with_mask, {**FORGOTTEN, "masked": False}),
-        ),
+        arms=ORDER_ARMS,
         published=(Published("two-sided, none", "distance", 0.0, 1e-12, "4.10"),),
-        claims=(
-            Claim(
-                "Positions tell a sentence from its reverse.",
-                "distance",
-                "two-sided, none",
-                "two-sided, sinusoidal",
-            ),
-            Claim(
-                "A causal mask alone tells a sentence from its reverse.",
-                "distance",
-                "two-sided, none",
-                "causal, none",
-            ),
-            Claim(
-                "Without the mask, training loss is lower.", "train_loss", "mask forgotten", "with the mask"
-            ),
-            Claim(
-                "Without the mask, generation fails.", "generation_loss", "with the mask", "mask forgotten"
-            ),
-        ),
+        claims=ORDER_CLAIMS,
         figures=(
             Lines("Training loss", "losses_by_step", x_label="step", y_label="nats a token"),
             Bars("Loss without future tokens to read", "generation_loss", unit="nats"),
@@ -225,19 +236,7 @@ STUDIES = (
             "greedy_repetition",
             "greedy_logprob",
         ),
-        claims=(
-            *(
-                Claim(
-                    f"Sampling {how} repeats less than greedy decoding.",
-                    *(f"repetition_{how}", MODEL.label, MODEL.label, "repetition_greedy"),
-                )
-                for how in ("temperature 1", "top-k 10", "top-p 0.9")
-            ),
-            Claim(
-                "Top-p 0.9 is more varied than top-k 10: more of its 4-grams are distinct.",
-                *("distinct_top-k 10", MODEL.label, MODEL.label, "distinct_top-p 0.9"),
-            ),
-        ),
+        claims=SAMPLING_CLAIMS,
         figures=(
             Lines(
                 "Diversity and repetition",

@@ -43,6 +43,30 @@ CAPTIONS = Training(
     },
 )
 """Captions of photographs, from English to German (Multi30k)."""
+ALIGNMENT_CLAIMS = (
+    Claim(
+        "The best head attends to the correct part of a date more often than chance.",
+        *("aligned_by_chance", "dates", "dates", "aligned_by_best_head"),
+    ),
+    Claim(
+        "The best head aligns better than the mean of all heads.",
+        *("aligned_by_mean", "dates", "dates", "aligned_by_best_head"),
+    ),
+    Claim(
+        "The best head attends to the very digit being written more often than chance.",
+        *("digits_by_chance", "dates", "dates", "digits_by_best_head"),
+    ),
+)
+BLEU_FIGURES = (
+    Lines("BLEU by seconds of training", "bleu_by_second", x_label="seconds", y_label="BLEU"),
+    Lines("BLEU by steps of training", "bleu_by_step", x_label="training step", y_label="BLEU"),
+    Lines(
+        "BLEU by length of the source",
+        "bleu_by_length",
+        x_label="words, mean of a quarter",
+        y_label="BLEU",
+    ),
+)
 
 STUDIES = (
     Study(
@@ -61,16 +85,7 @@ STUDIES = (
             for arm in ("dates", "captions")
         ),
         fairness="One model per dataset, three seeds; all translations are greedy.",
-        figures=(
-            Lines("BLEU by seconds of training", "bleu_by_second", x_label="seconds", y_label="BLEU"),
-            Lines("BLEU by steps of training", "bleu_by_step", x_label="training step", y_label="BLEU"),
-            Lines(
-                "BLEU by length of the source",
-                "bleu_by_length",
-                x_label="words, mean of a quarter",
-                y_label="BLEU",
-            ),
-        ),
+        figures=BLEU_FIGURES,
         refuted_if="The longest quarter of the captions has a BLEU as high as the shortest.",
         meaning=(
             "The longest quarter of captions has 22 BLEU, the shortest 35: a small translator loses its way "
@@ -89,20 +104,7 @@ STUDIES = (
             *("aligned_by_best_head", "aligned_by_mean", "aligned_by_chance", "digits_by_best_head"),
             *("digits_by_chance", "n_dates", "val_loss"),
         ),
-        claims=(
-            Claim(
-                "The best head attends to the correct part of a date more often than chance.",
-                *("aligned_by_chance", "dates", "dates", "aligned_by_best_head"),
-            ),
-            Claim(
-                "The best head aligns better than the mean of all heads.",
-                *("aligned_by_mean", "dates", "dates", "aligned_by_best_head"),
-            ),
-            Claim(
-                "The best head attends to the very digit being written more often than chance.",
-                *("digits_by_chance", "dates", "dates", "digits_by_best_head"),
-            ),
-        ),
+        claims=ALIGNMENT_CLAIMS,
         fairness="The head is chosen on one half of the held-out dates and measured on the other.",
         figures=(
             Matrix(
