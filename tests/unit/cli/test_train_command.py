@@ -10,12 +10,26 @@ from clearformer.cli.calling import call
 from clearformer.cli.commands.train import continuing
 
 
+def as_under_torchrun(patched: pytest.MonkeyPatch, processes: int, here: int) -> None:
+    """Set what torchrun sets for its first process: `processes` in all, `here` of them on this machine."""
+    place = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": here}
+    for name, value in {**place, "MASTER_ADDR": "first", "MASTER_PORT": 29500}.items():
+        patched.setenv(name, str(value))
+
+
 def test_a_run_of_several_processes_is_continued_by_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """One process alone would draw other dropout, and so end with other weights."""
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    as_under_torchrun(monkeypatch, processes=2, here=2)
     monkeypatch.setattr(commands_to_type, "_imported", ["parts.py"])
     command = "torchrun --nproc-per-node 2 -m -- clearformer train --resume --run 'a b' --import parts.py"
     assert continuing("a b") == command
+
+
+def test_a_run_of_several_machines_is_continued_by_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_under_torchrun(monkeypatch, processes=6, here=2)
+    machines = "--nnodes 3 --node-rank 0 --master-addr first --master-port 29500"
+    command = f"torchrun {machines} --nproc-per-node 2 -m -- clearformer train --resume --run a"
+    assert continuing("a") == command
 
 
 def test_a_program_s_path_with_a_space_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +38,7 @@ def test_a_program_s_path_with_a_space_can_be_pasted(monkeypatch: pytest.MonkeyP
 
 
 def test_a_run_of_one_process_is_continued_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert continuing("a").endswith(" train --resume --run a")
     assert "torchrun" not in continuing("a")
 
