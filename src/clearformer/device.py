@@ -39,6 +39,7 @@ STEADY_SPREAD = 1.5  # the largest ratio of median to least time on a machine th
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 REPEATABLE = (":4096:8", ":16:8")
 """The values of `WORKSPACE` with which cuBLAS's products are the same every time."""
+ALLOW, WARN, RAISE = range(3)  # torch's modes for kernels that are not deterministic
 
 
 def resolve_device(name: str | torch.device, key: str = "train.device") -> torch.device:
@@ -355,8 +356,13 @@ def torch_as_it_begins() -> Iterator[None]:
 
 
 @contextmanager
-def deterministic_kernels(device: torch.device) -> Iterator[None]:
+def deterministic_kernels(device: torch.device, compiled: bool = False) -> Iterator[None]:
     """Use deterministic kernels inside the `with` block.
+
+    Args:
+        device: The device.
+        compiled: Whether the block compiles kernels, which torch is then told too. That takes a second or two, as it
+            imports the compiler.
 
     Raises:
         ConfigError: an environment variable keeps cuBLAS from being deterministic.
@@ -368,12 +374,17 @@ def deterministic_kernels(device: torch.device) -> Iterator[None]:
             f"to {REPEATABLE[0]}"
         )
     memory: Any = torch.utils.deterministic  # whose stubs lack its setting
-    before, fills = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
-    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=device.type == "mps")
+    before, fills = torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
+    choose = _compiled_too if compiled else torch.set_deterministic_debug_mode
+    choose(WARN if device.type == "mps" else RAISE)
     memory.fill_uninitialized_memory = False  # no code here reads memory before writing it
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=only_warns)
+        choose(before)
         memory.fill_uninitialized_memory = fills
+
+
+def _compiled_too(mode: int) -> None:
+    """Set torch's mode for kernels that are not deterministic, also for those that are compiled."""
+    torch.use_deterministic_algorithms(mode != ALLOW, warn_only=mode == WARN)

@@ -14,6 +14,7 @@ OWN_CGROUPS = Path("/proc/self/cgroup")
 STAT = Path("/proc/stat")
 LOOK_SECONDS = 1.0  # between measurements of the load
 FIRST_LOOK_SECONDS = 0.3  # before the first one: a command has imported torch by then
+ASSUMED_MEMORY = 8e9  # bytes, where the system does not tell
 IDLE = (3, 4)  # the columns of a core's line that are not work: idle, and waiting for a disk
 
 
@@ -35,6 +36,18 @@ def quotas() -> Iterator[float]:
     """
     for group in groups_of("cpu"):
         yield from quota_of(group)
+
+
+def memory_here() -> float:
+    """Return the bytes of memory that this process may use: the machine's, or less in a container.
+
+    Windows does not tell the machine's to Python; there `ASSUMED_MEMORY` is returned.
+    """
+    try:
+        of_machine = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        of_machine = ASSUMED_MEMORY
+    return min(of_machine, memory_limit())
 
 
 def memory_limit() -> float:

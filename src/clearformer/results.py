@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import Field, fields, is_dataclass
+from html import escape
 from typing import Any
 
 MOST_SHOWN = 4  # values of a list; a longer one is shown as its length
@@ -31,8 +32,17 @@ class Result:
         return hash((type(self), *kept))
 
     def __repr__(self) -> str:
-        values = (f"{field.name}={short(getattr(self, field.name))}" for field in _shown_fields(self))
+        values = (f"{name}={short(value)}" for name, value in self._values().items())
         return f"{type(self).__name__}({', '.join(values)})"
+
+    def _repr_html_(self) -> str:
+        """Return a table for a notebook, with texts in full."""
+        values = self._values().items()
+        return html_table({name: value if isinstance(value, str) else short(value) for name, value in values})
+
+    def _values(self) -> dict[str, Any]:
+        """Return the values to show; by default its fields."""
+        return {field.name: getattr(self, field.name) for field in _shown_fields(self)}
 
     def to_dict(self) -> dict[str, Any]:
         """Return its values in JSON's types; a number that is not finite becomes None."""
@@ -72,6 +82,16 @@ def short(value: Any) -> str:
     if (shape := getattr(value, "shape", None)) is not None:
         return f"<array {list(shape)}>"
     return repr(value)
+
+
+def html_table(values: Mapping[str, str]) -> str:
+    """Return a table in HTML with a row for each value, after its name."""
+    left = "style='text-align:left'"
+    rows = (
+        f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(value)}</td></tr>"
+        for name, value in values.items()
+    )
+    return f"<table>{''.join(rows)}</table>"
 
 
 def plain(value: Any) -> Any:

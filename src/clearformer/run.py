@@ -2,7 +2,6 @@
 
 import logging
 from functools import cached_property
-from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from clearformer.errors import ClearformerError, RunError, UserError, count, sho
 from clearformer.evaluation.classes.scores import classify
 from clearformer.files import user_path
 from clearformer.model import Transformer
+from clearformer.results import html_table
 from clearformer.runs.folders import (
     OTHER_NAME,
     UNKEPT,
@@ -222,11 +222,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return the facts as a table, which a notebook displays."""
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
-            for name, value in self.facts().items()
-        )
-        return f"<table>{rows}</table>"
+        return html_table(self.facts())
 
     def _text_sha256(self) -> str:
         """Return the SHA-256 of the training data; empty where that is not known."""
@@ -311,6 +307,7 @@ def folder_for(name_or_path: str | Path) -> Path:
 def load(
     name_or_path: str | Path,
     checkpoint: str | int = "latest",
+    *,
     device: str | torch.device = "auto",
     average: int = 1,
 ) -> Run:
@@ -335,7 +332,11 @@ def load(
 
 @torch_as_it_begins()
 def replay(
-    run: Run | str | Path, step: int, device: str | torch.device = "auto", on_step: "OnStep" = lambda *_: None
+    run: Run | str | Path,
+    step: int,
+    *,
+    device: str | torch.device = "auto",
+    on_step: "OnStep" = lambda *_: None,
 ) -> Run:
     """Open a run as it was after any of its steps, bit for bit.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clearformer import resources
-from clearformer.resources import Usage, memory_limit, n_cores, quotas, usage
+from clearformer.resources import Usage, memory_here, memory_limit, n_cores, quotas, usage
 
 
 @pytest.fixture
@@ -65,6 +65,14 @@ def test_a_memory_limit_of_the_first_version_counts(system: Path) -> None:
 
 def test_without_a_control_group_no_memory_limit_counts(system: Path) -> None:
     assert memory_limit() == math.inf
+
+
+def test_where_the_system_does_not_tell_its_memory_some_is_assumed(
+    system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert memory_here() > 0
+    monkeypatch.delattr(os, "sysconf")  # Windows has no such call
+    assert memory_here() == resources.ASSUMED_MEMORY
 
 
 def test_the_work_of_the_own_cores_counts_but_not_their_idle_time(system: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 
 import clearformer as cf
 from clearformer.results import LONGEST_TEXT, Result, short
+from clearformer.runs.scores import Scores
 from clearformer.text import ByteTokenizerSpec
 
 
@@ -38,6 +39,23 @@ def test_a_missing_value_equals_a_missing_value(of: Any) -> None:
     assert one == other
     assert hash(one) == hash(other)
     assert one != Found("a", of([0.0, 1.0]))
+
+
+def test_a_notebook_shows_a_row_for_each_value_and_texts_in_full() -> None:
+    text = "<b> & " + "x" * LONGEST_TEXT
+    html = Found(text, [1.23456, 2], maker=7)._repr_html_()
+    assert html.count("<tr>") == 2
+    assert "&lt;b&gt; &amp; " + "x" * LONGEST_TEXT in html
+    assert "[1.235, 2]" in html
+    assert "maker" not in html
+
+
+def test_a_notebook_shows_the_values_of_a_plan_and_of_scores() -> None:
+    plan = cf.plan("quick")
+    assert f"{plan.parameters.total}" in plan._repr_html_()
+    scores = Scores(0.5, {"loss": 0.5, "perplexity": 1.6487, "dtype": "float32"})
+    assert repr(scores) == "Scores(loss=0.5, perplexity=1.649)"
+    assert scores._repr_html_().count("<tr>") == 2
 
 
 def every_kind_of(base: type) -> Iterator[type]:

@@ -1,7 +1,6 @@
 """The budget on which `auto` decides: the size of the data, the time, and the machine's rate and memory."""
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from clearformer.data.labelled.sources import open_labelled
 from clearformer.data.text.sources import FileSource, open_source
 from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import DataError
-from clearformer.resources import memory_limit
+from clearformer.resources import memory_here
 from clearformer.text import TokenizerConfig
 from clearformer.training.config import RunConfig
 from clearformer.training.planning.duration import COMPILE_SECONDS, pays_within
@@ -150,10 +149,10 @@ def text_bytes(data: TextData) -> int:
 
 
 def memory_of(device: torch.device) -> float:
-    """Return a device's memory in bytes; for a CPU no more than this process may use, in a container for example."""
+    """Return a device's memory in bytes; for a CPU no more than this process may use."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
-    return min(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")), memory_limit())
+    return memory_here()
 
 
 # --- consequences of a budget -----------------------------------------------------------------------------

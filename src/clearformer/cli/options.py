@@ -83,7 +83,7 @@ def open_run(name: str, checkpoint: str = "latest", device: str = "auto", averag
     from clearformer.run import load
 
     with named_as_options(("checkpoint", "device", "average")):
-        return load(name, checkpoint, device, average)
+        return load(name, checkpoint, device=device, average=average)
 
 
 def check_dtype(name: str, known: Sequence[str] = MATRIX_DTYPES) -> None:

@@ -16,7 +16,7 @@ from clearformer.decoding import Text
 from clearformer.errors import UserError, shown
 from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points, hooked
 from clearformer.hooks.readings import MISSING, readings_in_use
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.model import Encoder, EncoderDecoder, Transformer
 from clearformer.model.attention import Attention, LastModule
 from clearformer.model.block import Block, EncoderOutput
@@ -46,7 +46,7 @@ Names = str | Iterable[str] | Callable[[str], bool] | None
 
 def run_with_cache(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     names: Names = None,

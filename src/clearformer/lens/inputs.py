@@ -10,7 +10,7 @@ Shapes: T tokens, S tokens of an encoder-decoder's source, V vocabulary.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -186,23 +186,28 @@ class Inputs:
         return int(given)
 
 
+Readable = Readable
+"""What every view of a text takes: a string, ids, or the result of `read`."""
+
+
 @torch.inference_mode(False)  # else gradients could not be computed from what was read
 def read(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     tokenizer: Tokenizer | None = None,
     masked: Sequence[int] = (),
 ) -> Inputs:
-    """Read a text as a run's model does.
+    """Read a text as a run's model does. A text that was read before is assigned to this model.
 
     Strings get the special tokens that the model saw in training: <bos> before a decoder's text, [CLS] and [SEP]
     around an encoder's, <eos> after a source, and <bos> before an output. Ids are read exactly as given.
 
     Args:
         subject: A run, or a bare model.
-        text: A string, or ids as a list, an array or a tensor [T] or [1 T]; the source of an encoder-decoder.
+        text: A string, ids as a list, an array or a tensor [T] or [1 T], or the result of `read`; the source of an
+            encoder-decoder.
         output: What an encoder-decoder has written so far; by default its own greedy translation.
         tokenizer: The tokenizer of a bare model.
         masked: Positions at which an encoder reads [MASK] in place of the token.
@@ -210,11 +215,14 @@ def read(
     Raises:
         TokenizerError: a text holds a character or an id that the tokenizer lacks.
         UserError: a string is given without a tokenizer, a text is empty or longer than the model reads, an output is
-            given to a model that writes none or missing for a bare encoder-decoder without a tokenizer, or a masked
-            position is out of range.
+            given to a model that writes none or missing for a bare encoder-decoder without a tokenizer, a masked
+            position is out of range, an output or masked positions are given for a text that was read before, or that
+            was read for a model of another family.
     """
     model, tokenizer = parts_of(subject, tokenizer)
     check_list("masked", masked, "positions")
+    if isinstance(text, Inputs):
+        return _read_before(text, model, tokenizer, output, masked)
     if not isinstance(model, EncoderDecoder):
         if output is not None:
             raise UserError(
@@ -264,6 +272,22 @@ def parts_of(subject: Any, tokenizer: Tokenizer | None) -> tuple[Transformer, To
         return subject, tokenizer
     check_run(subject)
     return subject.model, subject.tokenizer if tokenizer is None else tokenizer
+
+
+def _read_before(
+    text: Inputs, model: Transformer, tokenizer: Tokenizer | None, output: Text | None, masked: Sequence[int]
+) -> Inputs:
+    for name, given in (("output", output is not None), ("masked", bool(len(masked)))):
+        if given:
+            raise UserError(f"{name}: the text was read before; give it to lens.read")
+    theirs, ours = text.model.config, model.config
+    if (theirs.family, theirs.n_classes) != (ours.family, ours.n_classes):
+        raise UserError("the text was read for a model of another family or task; read it again for this one")
+    for name, row in zip(
+        ("text",) if text.source is None else ("text", "output"), text.arguments, strict=True
+    ):
+        _checked(model, row[0].tolist(), name)
+    return replace(text, model=model, tokenizer=tokenizer if text.tokenizer is None else text.tokenizer)
 
 
 def _ids(model: Transformer, tokenizer: Tokenizer | None, text: Text) -> list[int]:

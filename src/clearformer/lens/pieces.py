@@ -12,7 +12,7 @@ from typing import Any
 
 from clearformer.decoding import Text
 from clearformer.errors import UserError
-from clearformer.lens.inputs import Inputs, Subject, read
+from clearformer.lens.inputs import Inputs, Readable, Subject, read
 from clearformer.lens.showing import Shown, Table, letters, number, quoted, visible
 from clearformer.text import BPETokenizer, Tokenizer, UnigramTokenizer
 from clearformer.text.kinds.bpe import merges_to
@@ -117,7 +117,7 @@ class Pieces(Shown):
 
 def pieces(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     position: int = -1,

@@ -12,7 +12,7 @@ from torch import Tensor
 from clearformer.decoding import Text
 from clearformer.hooks.readings import once
 from clearformer.lens.activations import last_vectors, outputs_of
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.showing import FIRST, Shown, Table, amount, letters, visible
 from clearformer.model import Encoder, Transformer
 from clearformer.text import Tokenizer
@@ -87,7 +87,7 @@ class TokenTable(Shown):
 
 def tokens(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     tokenizer: Tokenizer | None = None,

@@ -84,7 +84,7 @@ class OpenedRuns:
         key = (name, checkpoint)
         with self._opening:
             if key not in self._others:
-                self._others[key] = load(run.folder.path, checkpoint, self.device)
+                self._others[key] = load(run.folder.path, checkpoint, device=self.device)
             self._others.move_to_end(key)
             opened = self._others[key]
             self._close_oldest()
@@ -114,7 +114,7 @@ class OpenedRuns:
             UserError: the page was not opened with such a run, or the run has not taken that many steps.
             RunError, DataError, CheckpointError: the step cannot be replayed.
         """
-        self.hold(replay(self.get(name), step, self.device, on_step))
+        self.hold(replay(self.get(name), step, device=self.device, on_step=on_step))
 
     def hold(self, run: Run) -> None:
         """Keep one of the runs at another step, such as a replayed one, so that `get` has it."""

@@ -9,7 +9,7 @@ import torch
 
 from clearformer.decoding.arguments import check_run, matrix_dtype
 from clearformer.errors import UserError, shown
-from clearformer.results import Result, plain, short
+from clearformer.results import Result, plain
 from clearformer.runs.evaluation import DataChoice, evaluate_run
 from clearformer.runs.folders import RunLike
 from clearformer.training.tasks.task import EvaluationOptions
@@ -47,9 +47,8 @@ class Scores(Result, Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.figures)
 
-    def __repr__(self) -> str:
-        numbers = {name: value for name, value in self.items() if isinstance(value, float)}
-        return f"Scores({', '.join(f'{name}={short(value)}' for name, value in numbers.items())})"
+    def _values(self) -> dict[str, Any]:
+        return {name: value for name, value in self.items() if isinstance(value, float)}
 
     def to_dict(self) -> dict[str, Any]:
         return plain(dict(self))

@@ -210,6 +210,7 @@ class Training:
         self.progress = Progress()
         self.evaluation: EvaluationResult | None = None
         self.interrupts = Interrupts()
+        self.seconds_of_sample = 0.0  # at the end, for `train.max_wall_seconds`
         self.shared_signal = 0  # a signal that any of the processes had received when the step ended
 
     @property
@@ -229,7 +230,8 @@ class Training:
     def kernels(self) -> AbstractContextManager[object]:
         """Return a context of deterministic kernels if the run asks for them, and always on a CPU: no slower there."""
         is_wanted = self.settings.deterministic or self.device.type == "cpu"
-        return deterministic_kernels(self.device) if is_wanted else nullcontext()
+        compiled = self.settings.compile is True
+        return deterministic_kernels(self.device, compiled) if is_wanted else nullcontext()
 
     # --- the course of a run --------------------------------------------------------------------------------
 
@@ -356,6 +358,8 @@ class Training:
             self.task.prepare_report()
         with self.nonfinite_ends_the_run(self.progress.step):
             self.evaluator.measure(self.weights_to_use)
+        if self.processes.is_main:  # whose clock counts, and which alone draws the sample
+            self.seconds_of_sample = self.task.seconds_of_final_sample(self.weights_to_use)
         if self.progress.step == 0:
             before = self.processes.broadcast(self.clock.seconds())
             self.progress = replace(self.progress, wall_seconds=before, wall_before=before)
@@ -400,7 +404,7 @@ class Training:
         if self.settings.max_wall_seconds is None:
             return {}
         so_far, slowdown = self.clock.seconds(), self.pace.slowdown
-        after = (self.evaluator.seconds_at_the_end + SECONDS_TO_REPORT) * slowdown
+        after = (self.evaluator.seconds_at_the_end + self.seconds_of_sample + SECONDS_TO_REPORT) * slowdown
         due = self.evaluator.seconds_after(self.progress.step + 1) * slowdown
         if so_far + due + after > self.settings.max_wall_seconds:  # with that evaluation the time is over
             so_far = max(so_far, self.settings.max_wall_seconds - after)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from clearformer import resources
 from clearformer.auto import Budget, measure, text
-from clearformer.auto import budget as budget_module
 from clearformer.auto.budget import (
     SECONDS_BESIDE_STEPS,
     bytes_per_token,
@@ -248,7 +248,7 @@ def test_files_without_a_byte_are_no_text(tmp_path: Path) -> None:
 
 def test_a_container_has_the_memory_that_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = memory_of(torch.device("cpu"))
-    monkeypatch.setattr(budget_module, "memory_limit", lambda: 1e8)
+    monkeypatch.setattr(resources, "memory_limit", lambda: 1e8)
     assert memory_of(torch.device("cpu")) == 1e8 < installed
 
 

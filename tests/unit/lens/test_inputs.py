@@ -1,5 +1,7 @@
 """One text as a model reads it: its tokens, what each position predicts, and one clear line for what cannot be read."""
 
+import json
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from clearformer import lens
 from clearformer.errors import TokenizerError, UserError
 from clearformer.lens.learning.prediction import prediction_of
+from clearformer.model import build
 
 from .test_embeddings import Run, run_of
 
@@ -193,6 +196,61 @@ def test_an_output_of_a_text_that_was_read_before_is_not_ignored(encoder: Run, t
             ask()
     with pytest.raises(UserError, match=r"masked: the text was read before; give it to lens\.read"):
         prediction_of(encoder, text, masked=[1])
+
+
+VIEWS: dict[str, Any] = {
+    "tokens": lens.tokens,
+    "ledger": lens.ledger,
+    "score": lens.score,
+    "sources": lens.sources,
+    "logit_lens": lens.logit_lens,
+    "next_tokens": lens.next_tokens,
+    "next_draw": lens.next_draw,
+    "attention": lens.attention,
+    "attention_overview": lens.attention_overview,
+    "head_pattern": lens.head_pattern,
+    "block": lens.block,
+    "pieces": lens.pieces,
+    "matrix": partial(lens.matrix, name="blocks.0.attn.hook_q"),
+    "with_edits": partial(lens.with_edits, edits=["zero *embed"], held_out=0, max_new_tokens=3),
+    "continuations": partial(lens.continuations, max_new_tokens=3),
+    "beam_tree": partial(lens.beam_tree, max_new_tokens=3),
+    "alignment": lens.alignment,
+}
+OF_DECODERS = {name: VIEWS[name] for name in VIEWS if name not in ("alignment", "sources")}
+OF_TRANSLATORS = {name: VIEWS[name] for name in VIEWS if name not in ("sources", "matrix")}
+
+
+@pytest.mark.parametrize(
+    ("family", "view"),
+    [("decoder", name) for name in OF_DECODERS] + [("encoder-decoder", name) for name in OF_TRANSLATORS],
+)
+def test_a_view_takes_a_text_that_was_read_before(
+    family: str, view: str, decoder: Run, translator: Run
+) -> None:
+    run, texts = (decoder, ["bank"]) if family == "decoder" else (translator, ["bank", "vu"])
+    given, read = VIEWS[view](run, *texts), VIEWS[view](run, lens.read(run, *texts))
+    assert json.dumps(given.to_dict()) == json.dumps(read.to_dict())
+
+
+def test_a_number_of_a_text_that_was_read_before_has_code_that_reads_its_ids(decoder: Run) -> None:
+    given, read = (lens.cell(decoder, text) for text in ("bank", lens.read(decoder, "bank")))
+    assert read.value == given.value
+    assert f"cf.lens.run_with_cache(run, {lens.read(decoder, 'bank').tokens[0].tolist()})" in read.snippet
+
+
+def test_two_runs_read_a_pair_that_was_read_before(translator: Run) -> None:
+    pair, other = lens.read(translator, "bank", "vu"), run_of("encoder-decoder", "char")
+    given = lens.beside(lens.ledger, translator, other, "bank", output="vu", target="v")
+    assert lens.beside(lens.ledger, translator, other, pair, target="v").to_dict() == given.to_dict()
+
+
+def test_a_text_that_was_read_for_another_model_is_checked(decoder: Run, encoder: Run) -> None:
+    with pytest.raises(UserError, match="read for a model of another family or task; read it again"):
+        lens.ledger(encoder, lens.read(decoder, "bank"))
+    small = build(decoder.model.config.replace(max_seq_len=3), seed=0)
+    with pytest.raises(UserError, match="the text is 4 tokens long, but the model reads at most 3"):
+        lens.ledger(small, lens.read(decoder, "bank"))
 
 
 MANY = 10**29

@@ -111,7 +111,7 @@ def test_another_checkpoint_is_opened_on_the_device_that_was_given(
 
     def noted(path: Any, checkpoint: str, device: str) -> Any:
         devices.append(device)
-        return cf.load(path, checkpoint, device)
+        return cf.load(path, checkpoint, device=device)
 
     monkeypatch.setattr(opened, "load", noted)
     widget = lens.show(runs["decoder"], TEXT, "ledger", device="cpu")

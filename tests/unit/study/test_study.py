@@ -154,7 +154,7 @@ def test_a_study_without_functions_is_data_and_comes_back_the_same(tmp_path: Pat
 
 
 def test_a_sweep_is_data(tmp_path: Path) -> None:
-    mine = sweep("quick", {"model.position": ["rope", "alibi"]}, range(2, 4))
+    mine = sweep("quick", {"model.position": ["rope", "alibi"]}, seeds=range(2, 4))
     back = from_declaration(json.loads(json.dumps(declaration(mine))))
     assert declaration(back) == declaration(mine)
     assert back.figures == mine.figures

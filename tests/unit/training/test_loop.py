@@ -442,6 +442,17 @@ def test_a_run_by_the_clock_leaves_time_for_its_end(
     assert told[-1] < 0.5 * 0.25
 
 
+def test_a_run_by_the_clock_leaves_time_for_its_sample(
+    trained: Trained, wall_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = (*BY_THE_CLOCK, "train.max_wall_seconds=60", "train.eval_every=1000")
+    steps = []
+    for name, seconds in (("a", 0.0), ("b", 7.0)):
+        monkeypatch.setattr(NextTokenTask, "seconds_of_final_sample", lambda *_: seconds)  # noqa: B023
+        steps.append(trained(name, *settings).progress.step)
+    assert steps[0] - steps[1] == 7.0 / 0.125
+
+
 def test_a_delay_in_an_evaluation_of_few_rows_costs_no_more_than_itself(
     trained: Trained, wall_clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

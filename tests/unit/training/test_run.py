@@ -196,7 +196,7 @@ def test_checkpoints_are_chosen_by_step_or_as_latest_or_best(
         "15": 15,
     }
     assert step_of(find_checkpoint(folder, "best")) == outcome.progress.best_step
-    assert load("a", "5", "cpu").step == 5
+    assert load("a", "5", device="cpu").step == 5
 
 
 def test_the_best_is_found_without_links(trained: Trained, run_folder: Callable[[str], RunFolder]) -> None:

@@ -29,10 +29,10 @@ from clearformer.decoding.arguments import check_function, check_kind
 from clearformer.errors import UserError, shown
 from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points
 from clearformer.lens.activations import SQUARE
-from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, metric_of, name_of
+from clearformer.lens.causal.metrics import Metric, given_metric, metric_of, name_of
 from clearformer.lens.causal.sites import Site, Where, site_of
 from clearformer.lens.divergence import divergence
-from clearformer.lens.inputs import Inputs, Subject, quiet
+from clearformer.lens.inputs import Readable, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Transformer
 from clearformer.model.init import generator_of
@@ -294,7 +294,7 @@ class Intervention(Shown):
 
 def intervene(
     subject: Subject,
-    text: Text | Inputs,
+    text: Readable,
     edits: Edit | Sequence[Edit],
     *,
     target: str | int | None = None,
@@ -322,7 +322,7 @@ def intervene(
         UserError: there is no such hook point, head, position, token or class, a shape does not fit, or an edit is
             none.
     """
-    inputs = inputs_of(subject, text, output)
+    inputs = read(subject, text, output)
     edits = _listed(edits)
     metric = given_metric(metric, target, foil, position) or metric_of(inputs, target, foil, position)
     before = output_with(inputs.model, inputs.arguments)

@@ -5,8 +5,8 @@ A metric is any function of logits [B T V] (for a classifier [B C]) to numbers [
 Shapes: B batch, T positions, V vocabulary, C classes.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,11 +15,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clearformer.data.text.batches import IGNORED
-from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, shown
 from clearformer.lens.activations import outputs_at
-from clearformer.lens.inputs import Inputs, Subject, model_of, quiet, read
+from clearformer.lens.inputs import Inputs, quiet
 from clearformer.lens.showing import logit_name
 from clearformer.model.arguments import check_ids, check_tokens
 from clearformer.model.norms import at_least_float32
@@ -116,22 +115,6 @@ def loss_of(inputs: Inputs) -> MeanLoss:
     if set(targets) <= {IGNORED}:
         raise UserError("the text has no token to predict, so it has no loss; give a target or a longer text")
     return MeanLoss(torch.tensor([targets], device=inputs.tokens.device))
-
-
-def inputs_of(
-    subject: Subject, text: Text | Inputs, output: Text | None = None, masked: Sequence[int] = ()
-) -> Inputs:
-    """Read a text for a model; inputs that were read before are assigned to this model.
-
-    Raises:
-        UserError: the text cannot be read, or an output or masked positions are given for one that was read before.
-    """
-    if not isinstance(text, Inputs):
-        return read(subject, text, output, masked=masked)
-    for name, given in (("output", output is not None), ("masked", bool(len(masked)))):
-        if given:
-            raise UserError(f"{name}: the text was read before; give it to lens.read")
-    return replace(text, model=model_of(subject))
 
 
 def name_of(metric: Metric, inputs: Inputs) -> str:

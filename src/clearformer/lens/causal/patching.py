@@ -32,7 +32,7 @@ from clearformer.lens.causal.interventions import (
     output_with,
     patch,
 )
-from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, metric_of, name_of
+from clearformer.lens.causal.metrics import Metric, given_metric, metric_of, name_of
 from clearformer.lens.causal.sites import (
     Site,
     Where,
@@ -42,7 +42,7 @@ from clearformer.lens.causal.sites import (
     residuals_of,
     sites_of,
 )
-from clearformer.lens.inputs import Inputs, Subject, quiet
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, heat_map, number, visible
 from clearformer.model import Transformer
 
@@ -158,8 +158,8 @@ class PatchEffects(Shown):
 @torch.inference_mode(False)
 def patch_every(
     subject: Subject,
-    text: Text | Inputs,
-    donor: Text | Inputs,
+    text: Readable,
+    donor: Readable,
     where: Component | Where | Iterable[Where] = "heads",
     *,
     target: str | int | None = None,
@@ -274,16 +274,16 @@ def _confirmed(
 
 
 def read_both(
-    subject: Subject, text: Text | Inputs, donor: Text | Inputs, output: Text | None
+    subject: Subject, text: Readable, donor: Readable, output: Text | None
 ) -> tuple[Inputs, Inputs]:
     """Read a text and its donor; for an encoder-decoder, both get the same output.
 
     Raises:
         UserError: they have different lengths.
     """
-    one = inputs_of(subject, text, output)
+    one = read(subject, text, output)
     written = None if one.source is None else one.tokens[0]
-    other = inputs_of(subject, donor, None if isinstance(donor, Inputs) else written)
+    other = read(subject, donor, None if isinstance(donor, Inputs) else written)
     for own, donated in zip(one.arguments, other.arguments, strict=True):
         if own.shape != donated.shape:
             raise UserError(

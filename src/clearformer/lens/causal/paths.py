@@ -34,7 +34,7 @@ from clearformer.lens.causal.interventions import (
 from clearformer.lens.causal.metrics import Metric, given_metric, metric_of
 from clearformer.lens.causal.patching import read_both
 from clearformer.lens.causal.sites import Site, Where, embeddings_of, networks_of, sites_of
-from clearformer.lens.inputs import Inputs, Subject, quiet
+from clearformer.lens.inputs import Readable, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import Transformer
 from clearformer.model.block import Block
@@ -91,8 +91,8 @@ class PathEffect(Shown):
 
 def patch_paths(
     subject: Subject,
-    text: Text | Inputs,
-    donor: Text | Inputs,
+    text: Readable,
+    donor: Readable,
     senders: Where | Iterable[Where],
     receivers: Where | Iterable[Where] = OUTPUT,
     *,

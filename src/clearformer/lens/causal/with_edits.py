@@ -39,7 +39,7 @@ from clearformer.lens.causal.named_edits import NamedEdit, edits_of, parse_edit,
 from clearformer.lens.causal.patching import read_both
 from clearformer.lens.causal.sites import heads_of, networks_of, residuals_of
 from clearformer.lens.divergence import divergence
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.sampling.beginnings import Beginning, nothing_written
 from clearformer.lens.sampling.continuations import Continued, continued
 from clearformer.lens.showing import EITHER, FIRST, Shown, Table, letters, number, quoted, visible
@@ -188,11 +188,11 @@ class WithEdits(Shown):
 
 def with_edits(
     subject: Subject,
-    text: Text,
+    text: Readable,
     edits: Sequence[str] = (),
     output: Text | None = None,
     *,
-    donor: Text | None = None,
+    donor: Readable | None = None,
     target: str | int | None = None,
     foil: str | int | None = None,
     position: int = -1,
@@ -250,7 +250,7 @@ def with_edits(
     logits, (losses_before, losses_after) = [each.logits for each in sides], [each.losses for each in sides]
     before, after = (_measured(measure, each) for each in logits)
     held_out_before, held_out_after, held_out_note = _held_out(subject, made, held_out)
-    begun = Beginning(inputs, 0 if nothing_written(inputs.model, output, position) else at, [])
+    begun = Beginning(inputs, 0 if nothing_written(inputs.model, text, output, position) else at, [])
     found = WithEdits(
         edits=list(edits),
         metric=name_of(measure, inputs),

@@ -20,14 +20,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from torch import Tensor
 
-from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_function
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, shown
 from clearformer.lens.causal.metrics import metric_of
 from clearformer.lens.comparison.pairs import check_one_family
 from clearformer.lens.gradients import loss_changes_since, weight_gradients
-from clearformer.lens.inputs import Inputs, read
+from clearformer.lens.inputs import Inputs, Readable, read
 from clearformer.lens.ledgers import Score
 from clearformer.lens.predictions import logit_lens
 from clearformer.lens.showing import AMOUNT, EITHER, FIRST, Shown, Table, changing
@@ -95,7 +94,7 @@ def difference(first: R, second: R) -> Difference[R]:
         return Difference(first, second, _changed("", first, second))
 
 
-def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **given: Any) -> Difference[R]:
+def beside(function: Callable[..., R], run: Run, other: Run, *text: Readable, **given: Any) -> Difference[R]:
     """Return the difference of two runs in one lens function.
 
         lens.beside(lens.logit_lens, run, cf.load("NAME", checkpoint=128), "To be or not", position=3)
@@ -128,7 +127,7 @@ def beside(function: Callable[..., R], run: Run, other: Run, *text: Text, **give
 
 
 def _chosen(
-    function: Callable[..., Shown], run: Run, text: Sequence[Text], given: Mapping[str, Any]
+    function: Callable[..., Shown], run: Run, text: Sequence[Readable], given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the arguments that the first run chooses for both."""
     takes = signature(function).parameters
@@ -139,7 +138,8 @@ def _chosen(
     reads = {name: named[name] for name in ("output", "masked") if name in named}
     # Such a function begins with what is written so far, which then is nothing for either run.
     continues = "drawn" in takes and "position" not in given
-    is_open = "output" in takes and named.get("output") is None and not continues
+    is_read = isinstance(text[0], Inputs)  # and so has its output
+    is_open = "output" in takes and named.get("output") is None and not continues and not is_read
     if is_open and isinstance(run.model, EncoderDecoder):
         chosen["output"] = read(run, text[0], **reads).tokens[0].tolist()
     if "target" in takes and given.get("target") is None and given.get("metric") is None:

@@ -20,10 +20,9 @@ from clearformer.data.text.batches import IGNORED
 from clearformer.decoding import Text
 from clearformer.decoding.text.samples import Run
 from clearformer.hooks import ActivationCache
-from clearformer.lens.causal.metrics import inputs_of
 from clearformer.lens.comparison.pairs import check_alike
 from clearformer.lens.gradients.loss_change import part_of
-from clearformer.lens.inputs import Inputs, quiet
+from clearformer.lens.inputs import Inputs, Readable, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Transformer
 from clearformer.model.norms import at_least_float32
@@ -142,7 +141,7 @@ def _furthest(distances: list[Distance]) -> str:
     return ", ".join(f"{each.name} {each.relative:.2f}" for each in first) + " (|b-a|/|a|)"
 
 
-def differences(run: Run, other: Run, text: Text | Inputs, output: Text | None = None) -> Differences:
+def differences(run: Run, other: Run, text: Readable, output: Text | None = None) -> Differences:
     """Compare two runs on a text.
 
     Args:
@@ -155,8 +154,8 @@ def differences(run: Run, other: Run, text: Text | Inputs, output: Text | None =
         UserError: the families or tokenizers differ, or the text cannot be read; see `lens.read`.
     """
     check_alike(run, other)
-    inputs = inputs_of(run, text, output)
-    of_other = inputs_of(other, inputs)
+    inputs = read(run, text, output)
+    of_other = read(other, inputs)
     with quiet(inputs.model), quiet(of_other.model):
         (logits, cache), (other_logits, other_cache) = (
             each.model.run_with_cache(*each.arguments) for each in (inputs, of_other)

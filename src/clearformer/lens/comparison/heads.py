@@ -28,7 +28,6 @@ from clearformer.decoding import Text
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, needs_extra, shown
 from clearformer.hooks import hook_points
-from clearformer.lens.causal.metrics import inputs_of
 from clearformer.lens.comparison.pairs import check_alike, texts_of
 from clearformer.lens.inputs import Inputs, quiet, read
 from clearformer.lens.showing import Shown, Table, heat_map
@@ -125,7 +124,7 @@ def match_heads(run: Run, other: Run, texts: Text | Sequence[Text], *, by: By = 
     kinds, other_kinds = ([kind_of(name) for name, _ in each] for each in (names, others))
     for text in texts_of(texts):
         inputs = read(run, text)
-        one, another = (features(inputs_of(each, inputs), by, window) for each in (run, other))
+        one, another = (features(read(each, inputs), by, window) for each in (run, other))
         for kind in dict.fromkeys(kinds):
             rows = [i for i, each in enumerate(kinds) if each == kind]
             columns = [i for i, each in enumerate(other_kinds) if each == kind]

@@ -22,7 +22,7 @@ from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count, shown
 from clearformer.lens.activations import SubLayer, check_part
-from clearformer.lens.causal.metrics import inputs_of, loss_of
+from clearformer.lens.causal.metrics import loss_of
 from clearformer.lens.comparison.pairs import texts_of
 from clearformer.lens.inputs import quiet, read
 from clearformer.lens.learning.reopening import task_of
@@ -209,6 +209,6 @@ def measured(run: Run, model: Transformer, texts: Sequence[Text] | None) -> floa
         metric = loss_of(inputs)
         n = sum(each is not None for each in inputs.predicted)
         with quiet(model):
-            total += n * metric(model(*inputs_of(model, inputs).arguments)).item()
+            total += n * metric(model(*read(model, inputs).arguments)).item()
         n_targets += n
     return total / n_targets

@@ -31,11 +31,10 @@ from clearformer.lens.causal.metrics import (
     MeanLoss,
     Metric,
     given_metric,
-    inputs_of,
     metric_of,
     name_of,
 )
-from clearformer.lens.inputs import Inputs, Subject, quiet
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Encoder, EncoderDecoder, Transformer
 
@@ -103,7 +102,7 @@ class InputAttribution(Shown):
 @torch.inference_mode(False)
 def gradient_x_input(
     subject: Subject,
-    text: Text | Inputs,
+    text: Readable,
     *,
     target: str | int | None = None,
     foil: str | int | None = None,
@@ -134,7 +133,7 @@ def gradient_x_input(
 @torch.inference_mode(False)
 def integrated_gradients(
     subject: Subject,
-    text: Text | Inputs,
+    text: Readable,
     *,
     target: str | int | None = None,
     foil: str | int | None = None,
@@ -182,7 +181,7 @@ def integrated_gradients(
 
 def occlusion(
     subject: Subject,
-    text: Text | Inputs,
+    text: Readable,
     *,
     target: str | int | None = None,
     foil: str | int | None = None,
@@ -341,14 +340,14 @@ def _rows_at_once(inputs: Inputs) -> int:
 
 def _read(
     subject: Subject,
-    text: Text | Inputs,
+    text: Readable,
     target: str | int | None,
     foil: str | int | None,
     position: int,
     output: Text | None,
     metric: Metric | None,
 ) -> tuple[Inputs, Metric]:
-    inputs = inputs_of(subject, text, output)
+    inputs = read(subject, text, output)
     return inputs, given_metric(metric, target, foil, position) or metric_of(inputs, target, foil, position)
 
 

@@ -1,6 +1,6 @@
 """The loss-change ledger: which parts of a model caused the change of the loss between two checkpoints.
 
-    found = lens.loss_changes(cf.load("NAME", 500), cf.load("NAME", 1000), text)
+    found = lens.loss_changes(cf.load("NAME", checkpoint=500), cf.load("NAME", checkpoint=1000), text)
     found.largest(5)     the heads, networks and embeddings that changed the loss most
     found.residue        the part of the change that their sum does not cover
 
@@ -29,8 +29,8 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_function, check_kind, check_run, check_whole
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import ClearformerError, UserError, count
-from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, loss_of, metric_of
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.causal.metrics import Metric, given_metric, loss_of, metric_of
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import Transformer
 from clearformer.model.attention import ProjectedHeads
@@ -118,7 +118,7 @@ class LossChanges(Shown):
 def loss_changes(
     before: Subject,
     after: Subject,
-    text: Text | Inputs,
+    text: Readable,
     *,
     output: Text | None = None,
     metric: Metric | None = None,
@@ -141,8 +141,8 @@ def loss_changes(
     """
     check_whole("pieces", pieces, least=1)
     check_function("on_step", on_step)
-    later = inputs_of(after, text, output)
-    inputs = inputs_of(before, later)
+    later = read(after, text, output)
+    inputs = read(before, later)
     model, other = inputs.model, later.model
     check_same_parameters(model, other)
     check_same_settings(model, other)
@@ -161,7 +161,7 @@ def loss_changes(
 @torch.inference_mode(False)
 def loss_changes_since(
     run: Run,
-    text: Text,
+    text: Readable,
     since: int | None = None,
     until: int | None = None,
     *,

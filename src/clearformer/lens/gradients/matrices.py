@@ -27,8 +27,8 @@ from clearformer.decoding import Text
 from clearformer.errors import UserError, did_you_mean
 from clearformer.hooks import patterns_of
 from clearformer.lens.causal.interventions import output_with
-from clearformer.lens.causal.metrics import Metric, given_metric, inputs_of, loss_of, metric_of, name_of
-from clearformer.lens.inputs import Inputs, Subject, quiet
+from clearformer.lens.causal.metrics import Metric, given_metric, loss_of, metric_of, name_of
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.showing import FIRST, Shown, Table, bars, number, visible
 from clearformer.model import EncoderDecoder, Transformer
 from clearformer.model.norms import at_least_float32
@@ -208,7 +208,7 @@ def _use(term: Term) -> str:
 @torch.inference_mode(False)
 def weight_gradients(
     subject: Subject,
-    text: Text | Inputs,
+    text: Readable,
     names: str | Iterable[str] = "*",
     *,
     target: str | int | None = None,
@@ -233,7 +233,7 @@ def weight_gradients(
         UserError: there is no such matrix, token, class or position, a foil or a position is given without a target,
             or the text has no loss.
     """
-    inputs = inputs_of(subject, text, output)
+    inputs = read(subject, text, output)
     metric = given_metric(metric, target, foil, position)
     if metric is None and target is None:
         if foil is not None or position != -1:

@@ -19,7 +19,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import RunError, UserError, count
-from clearformer.lens.inputs import Inputs
+from clearformer.lens.inputs import Readable
 from clearformer.lens.learning.counterfactual import Counterfactual, counterfactual
 from clearformer.lens.learning.tracin import SAMPLE, Learned, TrainingWindow, short_text, tracin
 from clearformer.lens.showing import Shown, Table, number, quoted
@@ -95,7 +95,7 @@ class Agreement(Shown):
 @torch.inference_mode(False)
 def check_tracin(
     run: Run,
-    text: Text | Inputs,
+    text: Readable,
     output: Text | None = None,
     *,
     windows: int = WINDOWS,

@@ -25,7 +25,7 @@ from safetensors.torch import save
 from clearformer.decoding import Text
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count, shown
-from clearformer.lens.inputs import Inputs
+from clearformer.lens.inputs import Readable
 from clearformer.lens.learning.prediction import Prediction, prediction_of
 from clearformer.lens.learning.reopening import Reopened, Seen, reopen
 from clearformer.lens.learning.tracin import TrainingWindow, direction, products
@@ -106,7 +106,7 @@ class Counterfactual(Shown):
 @torch.inference_mode(False)
 def counterfactual(
     run: Run,
-    text: Text | Inputs | None = None,
+    text: Readable | None = None,
     output: Text | None = None,
     *,
     without: Iterable[LeftOut],

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.lens.causal.metrics import inputs_of, metric_of
-from clearformer.lens.inputs import Inputs, Subject, quiet
+from clearformer.lens.causal.metrics import metric_of
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.showing import quoted
 from clearformer.model import Transformer
 from clearformer.model.norms import at_least_float32
@@ -74,7 +74,7 @@ def gradients_of(model: Transformer, loss: Tensor) -> dict[str, Tensor]:
 
 def prediction_of(
     subject: Subject,
-    text: Text | Inputs,
+    text: Readable,
     output: Text | None = None,
     *,
     target: str | int | None = None,
@@ -86,6 +86,6 @@ def prediction_of(
     Raises:
         UserError: there is no such token, class or position; see `lens.read`.
     """
-    inputs = inputs_of(subject, text, output, masked)
+    inputs = read(subject, text, output, masked=masked)
     at = inputs.predicting(position)
     return Prediction(inputs, metric_of(inputs, target, position=position).target, at)

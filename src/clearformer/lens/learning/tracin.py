@@ -30,7 +30,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_function, check_whole
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import count
-from clearformer.lens.inputs import Inputs, quiet
+from clearformer.lens.inputs import Readable, quiet
 from clearformer.lens.learning.preconditioning import steps_of
 from clearformer.lens.learning.prediction import Prediction, gradients_of, prediction_of
 from clearformer.lens.learning.reopening import (
@@ -150,7 +150,7 @@ def when(seen: Sequence[Seen]) -> str:
 @torch.inference_mode(False)
 def tracin(
     run: Run,
-    text: Text | Inputs,
+    text: Readable,
     output: Text | None = None,
     *,
     target: str | int | None = None,

@@ -15,7 +15,7 @@ from typing import Any
 
 from clearformer.decoding import Text
 from clearformer.lens.activations import kept
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.ledgers.readout import Readout, readout
 from clearformer.lens.ledgers.split import SplitLogit
 from clearformer.lens.ledgers.stream import Decomposition, Writer, is_needed, own_prefix
@@ -122,7 +122,7 @@ class Ledger(SplitLogit):
 
 def ledger(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     position: int = -1,

@@ -25,7 +25,7 @@ from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, count
 from clearformer.hooks import ActivationCache
 from clearformer.lens.activations import SubLayer, block_in_the_open, check_part, kept, points_before
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.ledgers.residual import Part
 from clearformer.lens.ledgers.stream import (
     Decomposition,
@@ -169,7 +169,7 @@ class Score(Shown):
 
 def score(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     layer: int,

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearformer.decoding import Text
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.ledgers.held import HeldStill
 from clearformer.lens.ledgers.readout import readout
 from clearformer.lens.ledgers.split import SplitLogit
@@ -94,7 +94,7 @@ class Sources(SplitLogit):
 @torch.inference_mode(False)
 def sources(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     position: int = -1,

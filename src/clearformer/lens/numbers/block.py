@@ -25,7 +25,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, did_you_mean, shown
 from clearformer.lens.activations import check_part
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.numbers.sources import as_array
 from clearformer.lens.numbers.steps import Step
 from clearformer.lens.numbers.walk import Walk
@@ -170,7 +170,7 @@ PART_WORDS = {"attn": "attention", "cross_attn": "cross-attention", "encoder": "
 
 def block(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     layer: int = 0,

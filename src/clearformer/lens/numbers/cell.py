@@ -16,7 +16,7 @@ from typing import Any
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import RunError, UserError
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.numbers.block import check_name, row_of
 from clearformer.lens.numbers.code import CodeLine
 from clearformer.lens.numbers.rules import Explained, Term, summed
@@ -115,7 +115,7 @@ class Cell(Shown):
 
 def cell(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     layer: int = 0,
@@ -148,9 +148,9 @@ def cell(
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     walk = walk_by(inputs, layer, head, part, name, row)
     wanted = f"{walk.path}.hook_resid_post" if name is None else name
-    if tokenizer is None:
+    if tokenizer is None and not isinstance(text, Inputs):
         lines = beginning(subject, text, output, masked=masked)
-    else:  # the code has no such tokenizer, but the ids that were read
+    else:  # the code has no such tokenizer and no such inputs, but the ids that were read
         lines = beginning(subject, *inputs.arguments)
     return cell_of(walk, lines, wanted, row, column)
 

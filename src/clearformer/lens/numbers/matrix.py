@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from clearformer.decoding import Text
-from clearformer.lens.inputs import Subject, read
+from clearformer.lens.inputs import Readable, Subject, read
 from clearformer.lens.numbers.block import LOWEST, NamedArray, check_name, check_sizes, limits_of, named_array
 from clearformer.lens.numbers.cell import place_in, walk_by
 from clearformer.lens.showing import Shown, Table, heat_map, number
@@ -63,7 +63,7 @@ class MatrixPart(Shown):
 
 def matrix(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     layer: int = 0,

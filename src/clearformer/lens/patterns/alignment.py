@@ -17,7 +17,7 @@ from jaxtyping import Float
 from clearformer.decoding import Text
 from clearformer.errors import UserError
 from clearformer.lens.activations import kept
-from clearformer.lens.inputs import Subject, quiet, read
+from clearformer.lens.inputs import Readable, Subject, quiet, read
 from clearformer.lens.patterns.attention import checked_number, read_most
 from clearformer.lens.showing import Shown, Table, heat_map, visible
 from clearformer.model import EncoderDecoder
@@ -70,7 +70,7 @@ class Alignment(Shown):
 
 def alignment(
     subject: Subject,
-    source: Text,
+    source: Readable,
     output: Text | None = None,
     *,
     layer: int = -1,

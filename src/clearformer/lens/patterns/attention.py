@@ -23,7 +23,7 @@ from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, count
 from clearformer.hooks import hook_points
 from clearformer.lens.activations import kept
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, amount, heat_map, is_shown, visible
 from clearformer.text import Tokenizer
 
@@ -107,7 +107,7 @@ class AttentionPatterns(Shown):
 
 def attention(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     layer: int | None = None,

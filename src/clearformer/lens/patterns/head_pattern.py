@@ -18,7 +18,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.hooks.readings import once
 from clearformer.lens.activations import check_part, patterns_in_the_open, prefix_of
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.patterns.attention import checked_number, draw_one, pattern_names, read_most
 from clearformer.lens.showing import Shown, Table, visible
 from clearformer.text import Tokenizer
@@ -96,7 +96,7 @@ class HeadPattern(Shown):
 
 def head_pattern(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     layer: int = 0,

@@ -23,7 +23,7 @@ from clearformer.decoding.arguments import check_whole
 from clearformer.errors import count
 from clearformer.hooks.readings import once
 from clearformer.lens.activations import patterns_in_the_open
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.patterns.attention import draw_all, habits_of, pattern_names
 from clearformer.lens.showing import Shown, Table
 from clearformer.text import Tokenizer
@@ -79,7 +79,7 @@ class AttentionOverview(Shown):
 
 def attention_overview(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     most: int = MOST,

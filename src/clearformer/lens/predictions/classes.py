@@ -14,17 +14,15 @@ from typing import Any
 
 import torch
 
-from clearformer.decoding import Text
 from clearformer.errors import UserError, did_you_mean, shown
 from clearformer.lens.activations import outputs_at
-from clearformer.lens.causal.metrics import inputs_of
 from clearformer.lens.gradients.input_attribution import (
     InputAttribution,
     gradient_x_input,
     integrated_gradients,
     occlusion,
 )
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Readable, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, letters, logit_name, number, visible
 from clearformer.model.norms import at_least_float32
 from clearformer.text import Tokenizer
@@ -106,7 +104,7 @@ class Classes(Shown):
 @torch.inference_mode(False)
 def classes(
     subject: Subject,
-    text: Text | Inputs,
+    text: Readable,
     *,
     target: str | int | None = None,
     foil: str | int | None = None,
@@ -128,10 +126,7 @@ def classes(
     """
     if method not in METHODS:
         raise UserError(f"method: {', '.join(METHODS)}; got {shown(method)}{did_you_mean(method, METHODS)}")
-    if isinstance(text, Inputs):
-        inputs = inputs_of(subject, text)
-    else:
-        inputs = read(subject, text, tokenizer=tokenizer)
+    inputs = read(subject, text, tokenizer=tokenizer)
     if not inputs.class_names:
         raise UserError(
             "this model predicts tokens, not classes of a text; see lens.next_tokens (--view next)"

@@ -27,7 +27,7 @@ from clearformer.errors import UserError, shown
 from clearformer.hooks.readings import once
 from clearformer.lens.activations import kept, outputs_at, outputs_of
 from clearformer.lens.divergence import divergence_of_logs
-from clearformer.lens.inputs import Inputs, Subject, quiet, read
+from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.ledgers.stream import own_prefix
 from clearformer.lens.showing import (
     AMOUNT,
@@ -172,7 +172,7 @@ class LogitLens(Shown):
 
 def logit_lens(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     position: int = -1,

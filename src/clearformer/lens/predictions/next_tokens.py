@@ -16,7 +16,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, shown
 from clearformer.lens.activations import outputs_at
-from clearformer.lens.inputs import Subject, quiet, read
+from clearformer.lens.inputs import Readable, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, letters, quoted, visible
 from clearformer.text import Tokenizer
 
@@ -67,7 +67,7 @@ class NextTokens(Shown):
 
 def next_tokens(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     temperatures: Sequence[float] = TEMPERATURES,

@@ -20,7 +20,7 @@ from clearformer.decoding.beam import (
 )
 from clearformer.decoding.loop import check_prompts
 from clearformer.decoding.text.translations import length_limit
-from clearformer.lens.inputs import Subject
+from clearformer.lens.inputs import Readable, Subject
 from clearformer.lens.sampling.beginnings import Beginning, beginning
 from clearformer.lens.showing import Shown, Table, letters, quoted, visible
 from clearformer.model import EncoderDecoder
@@ -142,7 +142,7 @@ class BeamTree(Shown):
 
 def beam_tree(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     position: int = -1,

@@ -17,7 +17,7 @@ from clearformer.errors import UserError, count
 from clearformer.hooks.points import is_any_open
 from clearformer.hooks.readings import once
 from clearformer.lens.activations import outputs_at
-from clearformer.lens.inputs import Inputs, Subject, parts_of, plain_text, quiet, read, row_of
+from clearformer.lens.inputs import Inputs, Readable, Subject, parts_of, plain_text, quiet, read, row_of
 from clearformer.lens.sampling.prefixes import prefix_cache
 from clearformer.model import Decoder, EncoderDecoder, Transformer
 from clearformer.text import Tokenizer
@@ -151,7 +151,7 @@ class Beginning:
 
 def beginning(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     position: int = -1,
@@ -169,17 +169,18 @@ def beginning(
     """
     model, tokenizer = parts_of(subject, tokenizer)
     check_list("masked", masked, "positions")
-    if isinstance(model, Decoder) and output is None and not len(masked):
+    if isinstance(model, Decoder) and output is None and not len(masked) and not isinstance(text, Inputs):
         inputs = _prompt(model, tokenizer, text)
     else:
         inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
-    at = 0 if nothing_written(model, output, position) else inputs.predicting(position)
+    at = 0 if nothing_written(model, text, output, position) else inputs.predicting(position)
     return Beginning(inputs, at, _checked(model, drawn))
 
 
-def nothing_written(model: Transformer, output: Text | None, position: int) -> bool:
-    """Whether the model is an encoder-decoder given neither an output nor a position."""
-    return isinstance(model, EncoderDecoder) and output is None and position == -1
+def nothing_written(model: Transformer, text: Readable, output: Text | None, position: int) -> bool:
+    """Whether the model is an encoder-decoder given neither an output nor a position; what was read has an output."""
+    is_open = output is None and not isinstance(text, Inputs)
+    return isinstance(model, EncoderDecoder) and is_open and position == -1
 
 
 def _prompt(model: Decoder, tokenizer: Tokenizer | None, text: Text) -> Inputs:

@@ -21,7 +21,7 @@ from clearformer.decoding.loop import FinishReason, NewToken, check_prompts, gen
 from clearformer.decoding.samplers import Sampling, random_stream, sampling_of
 from clearformer.errors import UserError
 from clearformer.hooks.readings import once
-from clearformer.lens.inputs import Subject
+from clearformer.lens.inputs import Readable, Subject
 from clearformer.lens.sampling.beginnings import Beginning, beginning
 from clearformer.lens.sampling.next_draw import entropy_of, probabilities_of
 from clearformer.lens.showing import Shown, Table, heat_map, letters, quoted, visible
@@ -127,7 +127,7 @@ class Continuations(Shown):
 
 def continuations(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     position: int = -1,

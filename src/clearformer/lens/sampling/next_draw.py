@@ -23,7 +23,7 @@ from clearformer.decoding.arguments import check_whole
 from clearformer.decoding.loop import NOT_FINITE
 from clearformer.decoding.samplers import Sampling, draw, random_stream, sampling_of
 from clearformer.errors import NonFiniteError, UserError
-from clearformer.lens.inputs import Subject
+from clearformer.lens.inputs import Readable, Subject
 from clearformer.lens.sampling.beginnings import Beginning, beginning
 from clearformer.lens.showing import Shown, Table, bars, letters, quoted, visible
 from clearformer.text import Tokenizer
@@ -160,7 +160,7 @@ class NextDraw(Shown):
 
 def next_draw(
     subject: Subject,
-    text: Text,
+    text: Readable,
     output: Text | None = None,
     *,
     position: int = -1,

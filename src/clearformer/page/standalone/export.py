@@ -93,7 +93,7 @@ def export_page(
         DiskError: the file cannot be written.
     """
     place = new_page(file)
-    opened = run if isinstance(run, Run) else load(run, checkpoint, device)
+    opened = run if isinstance(run, Run) else load(run, checkpoint, device=device)
     other = open_beside(selected, device)
     begun = first_selection(opened, text, other).model_dump()
     with Readings().in_use():
@@ -115,7 +115,7 @@ def open_beside(selected: dict[str, Any], device: str) -> Run | None:
     if isinstance(versus, Run):
         selected |= {"versus": versus.name, "versus_checkpoint": str(versus.step)}
         return versus
-    other = load(versus, at, device)
+    other = load(versus, at, device=device)
     selected["versus"] = other.name
     return other
 

@@ -33,7 +33,7 @@ def show(
     """
     with needs_extra("notebook", "a view in a notebook needs anywidget"):
         from clearformer.page.standalone.widget import ViewWidget
-    opened = run if isinstance(run, Run) else load(run, checkpoint, device)
+    opened = run if isinstance(run, Run) else load(run, checkpoint, device=device)
     if find_view(view, opened).beside:
         raise UserError(f"view: {view!r} is part of another view; choose a main view")
     other = open_beside(selected, device)

@@ -24,7 +24,7 @@ SHOWN = ("train_loss", "val_loss", "perplexity", "parameters")
 Values = Mapping[str, Sequence[Any]]
 
 
-def sweep(preset: str, values: Values, seeds: range = range(1, 2), name: str | None = None) -> Study:
+def sweep(preset: str, values: Values, *, seeds: range = range(1, 2), name: str | None = None) -> Study:
     """Return a study with one arm for each combination of the settings' values.
 
     Args:

@@ -16,7 +16,7 @@ from clearformer.cost.rates import Rate
 from clearformer.errors import ConfigError
 from clearformer.model.build import build_on_meta
 from clearformer.model.config import ModelConfig
-from clearformer.results import Result, short
+from clearformer.results import Result
 from clearformer.training.config import TrainConfig
 from clearformer.training.planning import duration
 from clearformer.training.planning.memory import MemoryBytes, part_size, training_memory
@@ -88,15 +88,14 @@ class Plan(Result):
     seconds_per_step: float | None
     rate: Rate | None
 
-    def __repr__(self) -> str:
-        values = {
+    def _values(self) -> dict[str, Any]:
+        return {
             "parameters": self.parameters.total,
             "flops_per_token": self.flops_per_token.forward + self.flops_per_token.backward,
             "peak_bytes": self.memory_bytes.peak,
             "steps": self.steps,
             "seconds": self.seconds,
         }
-        return f"Plan({', '.join(f'{name}={short(value)}' for name, value in values.items())})"
 
 
 def plan(model: ModelConfig, train: TrainConfig, rate: Rate | None = None, device_type: str = "cpu") -> Plan:

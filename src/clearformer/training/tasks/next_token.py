@@ -1,6 +1,7 @@
 """Language modelling: a decoder predicts each token of a text from those before it."""
 
 import shlex
+import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from clearformer.data import Batches, Dataset, Progress, TextData, prepare
 from clearformer.data.locating.places import Example
 from clearformer.data.locating.windows import find_windows
 from clearformer.decoding import generate
+from clearformer.decoding.text.samples import Sample
 from clearformer.errors import TokenizerError, count
 from clearformer.evaluation import Evaluation, evaluate_split, evaluate_whole_and_part
 from clearformer.evaluation.language_model import count_windows
@@ -42,6 +44,7 @@ from clearformer.training.tasks.task import (
 )
 
 SAMPLE_TOKENS = 400  # at the end of a run
+MEASURED_TOKENS, MEASUREMENTS = 16, 2  # by which the time of that sample is told
 PROMPT, STRIDE, FIRST_TOKENS = "The ", 16, 40  # for the commands to try next
 NOT_LOSSLESS = "- (the tokens do not encode the whole text)"
 
@@ -178,9 +181,21 @@ class NextTokenTask(Task):
         return sample.text
 
     def final_sample(self, model: Decoder) -> str:
+        return self._sampled(model, SAMPLE_TOKENS).text.strip("\n")
+
+    def seconds_of_final_sample(self, model: Decoder) -> float:
+        """Measure it on the first tokens: the least of several times, as the first is slow."""
+        each = []
+        for _ in range(MEASUREMENTS):
+            start = time.perf_counter()
+            n_tokens = len(self._sampled(model, MEASURED_TOKENS).tokens)
+            each.append((time.perf_counter() - start) / n_tokens)
+        return SAMPLE_TOKENS * min(each)
+
+    def _sampled(self, model: Decoder, n_tokens: int) -> Sample:
         trained = TrainedModel(model, self.tokenizer)
-        [sample] = generate(trained, self.opening(), max_new_tokens=SAMPLE_TOKENS, temperature=0.8, seed=1)
-        return sample.text.strip("\n")
+        [sample] = generate(trained, self.opening(), max_new_tokens=n_tokens, temperature=0.8, seed=1)
+        return sample
 
     def opening(self) -> str:
         """Return the prompt of a sample: a new line, or the first training token if the vocabulary has no new line."""

@@ -276,6 +276,10 @@ class Task(ABC):
         """Return a sample of the trained model's output, longer than during training."""
         return self.sample(model)
 
+    def seconds_of_final_sample(self, model: Any) -> float:
+        """Return the seconds that `final_sample` is expected to take; 0 where it is short."""
+        return 0.0
+
     @abstractmethod
     def figures(self, result: Any) -> tuple[Section, ...]:
         """Return the figures of the evaluation that ends a run."""

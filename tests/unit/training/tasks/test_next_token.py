@@ -26,3 +26,21 @@ def test_a_run_ends_with_a_sample_of_400_tokens(
     assert asked_for == [400]
     assert 25 < len(sample) <= 30  # characters are tokens; new lines at its ends are taken off
     assert sample == training.task.final_sample(training.model)
+
+
+def test_the_time_of_that_sample_is_told_by_its_first_tokens(
+    begun: Callable[..., Training], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes a quarter of a second here; the first of all takes five more."""
+    training, generate, now = begun("a", "next_token"), next_token.generate, [5.0, 0.0]
+
+    def slow(*given: Any, max_new_tokens: int, **options: Any) -> Any:
+        [sample] = generate(*given, max_new_tokens=max_new_tokens, **options)
+        now[1] += len(sample.tokens) / 4 + now[0]
+        now[0] = 0.0
+        return [sample]
+
+    monkeypatch.setattr(next_token, "generate", slow)
+    monkeypatch.setattr(next_token.time, "perf_counter", lambda: now[1])
+
+    assert training.task.seconds_of_final_sample(training.model) == 400 / 4
