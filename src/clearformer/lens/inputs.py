@@ -186,7 +186,7 @@ class Inputs:
         return int(given)
 
 
-Readable = Readable
+Readable = Text | Inputs
 """What every view of a text takes: a string, ids, or the result of `read`."""
 
 
@@ -280,9 +280,8 @@ def _read_before(
     for name, given in (("output", output is not None), ("masked", bool(len(masked)))):
         if given:
             raise UserError(f"{name}: the text was read before; give it to lens.read")
-    theirs, ours = text.model.config, model.config
-    if (theirs.family, theirs.n_classes) != (ours.family, ours.n_classes):
-        raise UserError("the text was read for a model of another family or task; read it again for this one")
+    if text.model.config.family != model.config.family:
+        raise UserError("the text was read for a model of another family; read it again for this one")
     for name, row in zip(
         ("text",) if text.source is None else ("text", "output"), text.arguments, strict=True
     ):

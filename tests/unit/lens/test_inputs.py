@@ -201,7 +201,7 @@ def test_an_output_of_a_text_that_was_read_before_is_not_ignored(encoder: Run, t
 VIEWS: dict[str, Any] = {
     "tokens": lens.tokens,
     "ledger": lens.ledger,
-    "score": lens.score,
+    "score": partial(lens.score, layer=0),
     "sources": lens.sources,
     "logit_lens": lens.logit_lens,
     "next_tokens": lens.next_tokens,
@@ -212,7 +212,7 @@ VIEWS: dict[str, Any] = {
     "block": lens.block,
     "pieces": lens.pieces,
     "matrix": partial(lens.matrix, name="blocks.0.attn.hook_q"),
-    "with_edits": partial(lens.with_edits, edits=["zero *embed"], held_out=0, max_new_tokens=3),
+    "with_edits": partial(lens.with_edits, held_out=0, max_new_tokens=3),
     "continuations": partial(lens.continuations, max_new_tokens=3),
     "beam_tree": partial(lens.beam_tree, max_new_tokens=3),
     "alignment": lens.alignment,
@@ -228,8 +228,9 @@ OF_TRANSLATORS = {name: VIEWS[name] for name in VIEWS if name not in ("sources",
 def test_a_view_takes_a_text_that_was_read_before(
     family: str, view: str, decoder: Run, translator: Run
 ) -> None:
-    run, texts = (decoder, ["bank"]) if family == "decoder" else (translator, ["bank", "vu"])
-    given, read = VIEWS[view](run, *texts), VIEWS[view](run, lens.read(run, *texts))
+    run, output = (decoder, None) if family == "decoder" else (translator, "vu")
+    given = VIEWS[view](run, "bank", output=output)
+    read = VIEWS[view](run, lens.read(run, "bank", output))
     assert json.dumps(given.to_dict()) == json.dumps(read.to_dict())
 
 
@@ -246,9 +247,9 @@ def test_two_runs_read_a_pair_that_was_read_before(translator: Run) -> None:
 
 
 def test_a_text_that_was_read_for_another_model_is_checked(decoder: Run, encoder: Run) -> None:
-    with pytest.raises(UserError, match="read for a model of another family or task; read it again"):
+    with pytest.raises(UserError, match="read for a model of another family; read it again"):
         lens.ledger(encoder, lens.read(decoder, "bank"))
-    small = build(decoder.model.config.replace(max_seq_len=3), seed=0)
+    small = build(decoder.model.config.replace(max_seq_len=3))
     with pytest.raises(UserError, match="the text is 4 tokens long, but the model reads at most 3"):
         lens.ledger(small, lens.read(decoder, "bank"))
 

@@ -247,7 +247,7 @@ def test_a_damaged_checkpoint_is_named(
     file.write_bytes(file.read_bytes()[:-1])
 
     with pytest.raises(CheckpointError, match=rf"step-00000013/{name}: damaged") as caught:
-        load("a", which, "cpu")
+        load("a", which, device="cpu")
     assert caught.value.exit_status == 1
 
 
@@ -289,10 +289,10 @@ def test_the_mean_of_the_last_checkpoints_is_their_mean(
     trained: Trained, run_folder: Callable[[str], RunFolder]
 ) -> None:
     trained("a", *THREE, "train.lr=0.02")
-    weights = {step: load("a", str(step), "cpu").model.state_dict() for step in (5, 10, 15)}
+    weights = {step: load("a", str(step), device="cpu").model.state_dict() for step in (5, 10, 15)}
 
     for checkpoint, average, steps in (("latest", 3, (5, 10, 15)), ("10", 2, (5, 10)), ("10", 1, (10,))):
-        run = load("a", checkpoint, "cpu", average)
+        run = load("a", checkpoint, device="cpu", average=average)
 
         assert run.step == max(steps)
         for name, mean in run.model.state_dict().items():

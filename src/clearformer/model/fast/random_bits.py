@@ -13,18 +13,16 @@ def dropout(x: Float[Tensor, "..."], p: float, training: bool = True) -> Float[T
     if not training or p == 0:
         return x
     if x.device.type == "cpu":
-        return x * dropout_factors(x.detach(), p)
+        # The operator's first call imports torch's compiler, which takes a second or two.
+        draw = uncompiled_factors if torch.compiler.is_compiling() else dropout_factors
+        return x * draw(x.detach(), p)
     return F.dropout(x, p)
 
 
-@torch.library.custom_op(
-    "clearformer::dropout_factors", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
-)
 def dropout_factors(x: Tensor, p: float) -> Tensor:
     """Draw 0 or 1/(1 - p) for each number of x, four from each 64 random bits.
 
-    p is rounded to a multiple of 2**-16 below 1. torch's own dropout draws one random number for each element, and
-    compiled dropout is slower still; the compiler leaves this operator alone.
+    p is rounded to a multiple of 2**-16 below 1. torch's own dropout draws one random number for each element.
     """
     n_dropped = n_dropped_of(p)
     bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
@@ -37,6 +35,15 @@ def n_dropped_of(p: float) -> int:
     return min(round(p * N_DRAWS), N_DRAWS - 1)
 
 
-@dropout_factors.register_fake
+uncompiled_factors = torch.library.custom_op(
+    "clearformer::dropout_factors",
+    dropout_factors,
+    mutates_args=(),
+    tags=(torch.Tag.nondeterministic_seeded,),
+)
+"""The same as an operator that the compiler leaves alone: compiled dropout is slower than torch's own."""
+
+
+@uncompiled_factors.register_fake
 def _like_its_numbers(x: Tensor, p: float) -> Tensor:  # noqa: ARG001  (the operator's arguments)
     return x.new_empty(x.shape)
