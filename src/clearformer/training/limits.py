@@ -10,7 +10,7 @@ from clearformer.training.config import TrainConfig
 from clearformer.training.store.checkpoint import Progress
 
 SECONDS_TO_REPORT = 0.6
-"""Allowed for everything after the last evaluation but the sample: the last checkpoint, the report, the process's exit."""
+"""Allowed for what follows the last evaluation, but for the sample: the last checkpoint, the report, the exit."""
 
 STEPS_OF_A_PACE = 16
 
