@@ -187,7 +187,7 @@ class Inputs:
 
 
 Readable = Text | Inputs
-"""What every view of a text takes: a string, ids, or the result of `read`."""
+"""A text as every view takes it: a string, ids, or the result of `read`."""
 
 
 @torch.inference_mode(False)  # else gradients could not be computed from what was read

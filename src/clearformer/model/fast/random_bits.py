@@ -13,8 +13,8 @@ def dropout(x: Float[Tensor, "..."], p: float, training: bool = True) -> Float[T
     if not training or p == 0:
         return x
     if x.device.type == "cpu":
-        # The operator's first call imports torch's compiler, which takes a second or two.
-        draw = uncompiled_factors if torch.compiler.is_compiling() else dropout_factors
+        # Not the operator where nothing is compiled: its first call imports the compiler, for a second or two.
+        draw = opaque_factors if torch.compiler.is_compiling() else dropout_factors
         return x * draw(x.detach(), p)
     return F.dropout(x, p)
 
@@ -35,15 +35,15 @@ def n_dropped_of(p: float) -> int:
     return min(round(p * N_DRAWS), N_DRAWS - 1)
 
 
-uncompiled_factors = torch.library.custom_op(
+opaque_factors = torch.library.custom_op(
     "clearformer::dropout_factors",
     dropout_factors,
     mutates_args=(),
     tags=(torch.Tag.nondeterministic_seeded,),
 )
-"""The same as an operator that the compiler leaves alone: compiled dropout is slower than torch's own."""
+"""The same as an operator that the compiler leaves alone, as compiled dropout is slower than torch's own."""
 
 
-@uncompiled_factors.register_fake
+@opaque_factors.register_fake
 def _like_its_numbers(x: Tensor, p: float) -> Tensor:  # noqa: ARG001  (the operator's arguments)
     return x.new_empty(x.shape)
