@@ -71,7 +71,7 @@ def training_steps(side: str, preset: str, stack: ExitStack) -> Callable[[], obj
     from clearformer.training.store.state import TrainState
 
     if side == "deterministic":
-        stack.enter_context(deterministic_kernels(torch.device("cpu")))
+        stack.enter_context(deterministic_kernels(torch.device("cpu"), compiled=True))
     cpu = torch.device("cpu")
     processes = Processes.join(cpu)
     task, config = open_task(configured(preset), cpu, processes, None, lambda *_: None)
