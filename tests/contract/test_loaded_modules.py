@@ -44,7 +44,7 @@ TWO_STEPS = (
 
 
 def test_training_needs_no_compiler_where_nothing_is_compiled() -> None:
-    """torch's takes more than a second to import, and its optimizers, operators and kernels would do so by themselves."""
+    """torch's takes over a second to import, and its optimizers, operators and modes would do so by themselves."""
     loaded = loaded_by(TWO_STEPS)
     assert "torch" in loaded
     assert not loaded & {"torch._dynamo", "torch._inductor", "sympy", "sklearn", "sacrebleu", "matplotlib"}
