@@ -87,23 +87,38 @@ def devices_here() -> list[str]:
 
 
 def resolve_dtype(name: str, device: torch.device) -> str:
-    """Return the type of the matrix products; for `auto`, bfloat16 if it is fast here, else float32."""
+    """Return the type of the matrix products; for `auto`, bfloat16 if it is fast here, else float32.
+
+    `auto` measures once in a process, as two measurements may differ where the types are close.
+    """
     if name != "auto":
         if name == "bfloat16" and lacks_bfloat16(device):
             logger.warning(
                 "train.dtype=bfloat16: this processor lacks native support; products are far slower than in float32"
             )
         return name
+    if device not in _of_auto:
+        chosen, reason, is_certain = _faster_type(device)
+        logger.info(reason)
+        if not is_certain:
+            return chosen
+        _of_auto[device] = chosen
+    return _of_auto[device]
+
+
+_of_auto: dict[torch.device, str] = {}
+"""The type that `auto` takes on each device, where it was measured with certainty."""
+
+
+def _faster_type(device: torch.device) -> tuple[str, str, bool]:
+    """Return the type, the reason in a line, and whether the machine was quiet enough to tell."""
     if device.type == "cuda":
         chosen = "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-        logger.info(
-            "matrix products in %s: this GPU %s bfloat16", chosen, "has" if chosen == "bfloat16" else "lacks"
-        )
-        return chosen
+        verb = "has" if chosen == "bfloat16" else "lacks"
+        return chosen, f"matrix products in {chosen}: this GPU {verb} bfloat16", True
     gain = bfloat16_gain(device)
     chosen = "bfloat16" if gain.is_certain and gain.ratio >= BFLOAT16_MUST_GAIN else "float32"
-    logger.info("%s: using %s", gain, chosen)
-    return chosen
+    return chosen, f"{gain}: using {chosen}", gain.is_certain
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from clearformer.training.planning.duration import COMPILE_SECONDS, pays_within
 from clearformer.training.planning.run_plan import vocabulary_of
 
 SECONDS = 300.0  # if no time is given, or only a number of steps
+RATE_SECONDS, RATE_SHARE = 1.0, 0.02  # at most so long, and so much of the time, for the machine's rate
 SECONDS_BESIDE_STEPS = 6.0  # of a command, for its start, measuring, the last evaluation and a sample
 # What training keeps for an element of the residual stream in each layer (about forty numbers), and, with dropout, for
 # an attention weight (itself, its factor, their product).
@@ -73,7 +74,7 @@ class Recommendation:
 
 
 def measure(wanted: RunConfig, tokenizer: TokenizerConfig) -> Budget:
-    """Measure the size of the data, and the machine's rate and memory; this takes about a second.
+    """Measure the size of the data, and the machine's rate and memory, in about a second or less if the time is short.
 
     Args:
         wanted: The data, time and device.
@@ -86,10 +87,11 @@ def measure(wanted: RunConfig, tokenizer: TokenizerConfig) -> Budget:
     device = resolve_device(wanted.train.device)
     dtype = resolve_dtype(wanted.train.dtype, device)
     requested = None if wanted.tokenizer == tokenizer else wanted.tokenizer
+    seconds = min(filter(None, (wanted.train.max_wall_seconds, wanted.train.max_seconds)), default=SECONDS)
     return Budget(
         n_bytes=size.n_bytes,
-        seconds=min(filter(None, (wanted.train.max_wall_seconds, wanted.train.max_seconds)), default=SECONDS),
-        rate=usual_rate(dtype, device),
+        seconds=seconds,
+        rate=usual_rate(dtype, device, seconds=min(RATE_SECONDS, RATE_SHARE * seconds)),
         memory=memory_of(device) / 2,
         compile=None if wanted.train.compile == "auto" else wanted.train.compile,
         tokenizer=requested,

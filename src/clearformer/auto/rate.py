@@ -27,14 +27,16 @@ SLOWER = 0.8  # of the usual rate; less is worth a remark
 logger = logging.getLogger(__name__)
 
 
-def usual_rate(dtype: str, device: torch.device) -> float:
+def usual_rate(dtype: str, device: torch.device, seconds: float) -> float:
     """Measure the rate of large matrix products, and return the median of it and of the latest ones here, in FLOP/s.
+
+    It takes so many seconds.
 
     The rates are kept in the cache, by processor, free cores and dtype. Each is that of the machine's fast moments: a
     model that is too large for a slow time loses less than one that is too small for the time after it (1.498 against
     1.525 nats after 60 s, one run each).
     """
-    now = measured_rate(dtype, device, quantile=FAST).flops_per_second
+    now = measured_rate(dtype, device, seconds, quantile=FAST).flops_per_second
     file, key = cache_folder() / "rates.json", key_of_machine(dtype, device)
     kept = read_rates(file)
     kept[key] = [*kept.get(key, []), now][-KEPT:]

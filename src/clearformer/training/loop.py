@@ -60,6 +60,7 @@ from clearformer.training.store.state import TrainState
 from clearformer.training.tasks import EvaluationResult, Task, make_task
 from clearformer.training.tasks.reports import TrainingReport
 
+SAMPLE_SHARE = 0.03  # the most of `train.max_wall_seconds` for the sample at the end
 LESS_MEMORY = (
     "raise train.grad_accum_steps to split the step into smaller parts that need less memory (see "
     "`clearformer plan`)"
@@ -359,7 +360,8 @@ class Training:
         with self.nonfinite_ends_the_run(self.progress.step):
             self.evaluator.measure(self.weights_to_use)
         if self.processes.is_main:  # whose clock counts, and which alone draws the sample
-            self.seconds_of_sample = self.task.seconds_of_final_sample(self.weights_to_use)
+            longest = SAMPLE_SHARE * self.settings.max_wall_seconds
+            self.seconds_of_sample = self.task.fit_final_sample(self.weights_to_use, longest)
         if self.progress.step == 0:
             before = self.processes.broadcast(self.clock.seconds())
             self.progress = replace(self.progress, wall_seconds=before, wall_before=before)

@@ -23,7 +23,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Measured:
 
     def usual_after(now: float) -> float:
         monkeypatch.setattr(rate, "measured_rate", lambda *_, **__: Rate("", "", now, "measured", 0.6))
-        return usual_rate("float32", CPU)
+        return usual_rate("float32", CPU, seconds=1.0)
 
     return usual_after
 

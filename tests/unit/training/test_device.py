@@ -116,6 +116,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[torch.dtype, in
         return seconds(a.dtype, calls[a.dtype])
 
     monkeypatch.setattr(module, "_product_seconds", product_seconds)
+    monkeypatch.setattr(module, "_of_auto", {})
 
 
 @pytest.mark.parametrize(
@@ -145,6 +146,23 @@ def test_moments_in_which_the_machine_was_busy_do_not_count(
         "bfloat16 matrix products are about 1 times as fast as float32 here, or 40 times; the machine is too busy "
         "to tell: using float32"
     ]
+
+
+def test_auto_measures_once_in_a_process_unless_the_machine_was_too_busy_to_tell(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    busy = True
+    measured(
+        monkeypatch,
+        lambda dtype, n: (0.04 if not busy or n % 3 else 0.001) if dtype == torch.float32 else 0.001,
+    )
+
+    with caplog.at_level(logging.INFO):
+        assert [resolve_dtype("auto", CPU) for _ in range(2)] == ["float32"] * 2
+        assert len(caplog.messages) == 2
+        busy = False
+        assert [resolve_dtype("auto", CPU) for _ in range(2)] == ["bfloat16"] * 2
+    assert len(caplog.messages) == 3
 
 
 def test_where_the_machine_was_busy_that_is_said(
@@ -222,6 +240,7 @@ def test_the_measurement_is_of_products() -> None:
 
 def test_a_gpu_with_bfloat16_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for has_it, chosen in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr(module, "_of_auto", {})
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, it=has_it: it)
         assert resolve_dtype("auto", torch.device("cuda")) == chosen
 

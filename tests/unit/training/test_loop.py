@@ -448,7 +448,7 @@ def test_a_run_by_the_clock_leaves_time_for_its_sample(
     settings = (*BY_THE_CLOCK, "train.max_wall_seconds=60", "train.eval_every=1000")
     steps = []
     for name, seconds in (("a", 0.0), ("b", 7.0)):
-        monkeypatch.setattr(NextTokenTask, "seconds_of_final_sample", lambda *_: seconds)  # noqa: B023
+        monkeypatch.setattr(NextTokenTask, "fit_final_sample", lambda *_: seconds)  # noqa: B023
         steps.append(trained(name, *settings).progress.step)
     assert steps[0] - steps[1] == 7.0 / 0.125
 

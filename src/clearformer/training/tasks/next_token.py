@@ -43,7 +43,7 @@ from clearformer.training.tasks.task import (
     to_tensors,
 )
 
-SAMPLE_TOKENS = 400  # at the end of a run
+SAMPLE_TOKENS, FEWEST_SAMPLE_TOKENS = 400, 100  # at the end of a run; of a short one on a slow machine
 MEASURED_TOKENS, MEASUREMENTS = 16, 2  # by which the time of that sample is told
 PROMPT, STRIDE, FIRST_TOKENS = "The ", 16, 40  # for the commands to try next
 NOT_LOSSLESS = "- (the tokens do not encode the whole text)"
@@ -61,6 +61,7 @@ class NextTokenTask(Task):
         assert isinstance(config.data, TextData)
         if config.train.sample_every:
             self.tokenizer.encode(config.train.sample_prompt)  # fail now, not at the first sample
+        self.n_final_tokens = SAMPLE_TOKENS
         self.batches = Batches(
             dataset.splits["train"],
             config.data.order,
@@ -181,16 +182,19 @@ class NextTokenTask(Task):
         return sample.text
 
     def final_sample(self, model: Decoder) -> str:
-        return self._sampled(model, SAMPLE_TOKENS).text.strip("\n")
+        return self._sampled(model, self.n_final_tokens).text.strip("\n")
 
-    def seconds_of_final_sample(self, model: Decoder) -> float:
-        """Measure it on the first tokens: the least of several times, as the first is slow."""
+    def fit_final_sample(self, model: Decoder, seconds: float) -> float:
+        """Take the time of a token from the first ones: the least of several times, as the first is slow."""
         each = []
         for _ in range(MEASUREMENTS):
             start = time.perf_counter()
             n_tokens = len(self._sampled(model, MEASURED_TOKENS).tokens)
             each.append((time.perf_counter() - start) / n_tokens)
-        return SAMPLE_TOKENS * min(each)
+        of_one = min(each)
+        if of_one * self.n_final_tokens > seconds:
+            self.n_final_tokens = min(self.n_final_tokens, max(FEWEST_SAMPLE_TOKENS, int(seconds / of_one)))
+        return of_one * self.n_final_tokens
 
     def _sampled(self, model: Decoder, n_tokens: int) -> Sample:
         trained = TrainedModel(model, self.tokenizer)

@@ -276,8 +276,8 @@ class Task(ABC):
         """Return a sample of the trained model's output, longer than during training."""
         return self.sample(model)
 
-    def seconds_of_final_sample(self, model: Any) -> float:
-        """Return the seconds that `final_sample` is expected to take; 0 where it is short."""
+    def fit_final_sample(self, model: Any, seconds: float) -> float:
+        """Shorten `final_sample` to about so many seconds, and return those it is expected to take; 0: hardly any."""
         return 0.0
 
     @abstractmethod

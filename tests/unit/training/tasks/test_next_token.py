@@ -31,10 +31,12 @@ def test_a_run_ends_with_a_sample_of_400_tokens(
 def test_the_time_of_that_sample_is_told_by_its_first_tokens(
     begun: Callable[..., Training], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each takes a quarter of a second here; the first of all takes five more."""
+    """Each takes a quarter of a second here; the first of all takes five more. It is as long as fits, at least 100."""
     training, generate, now = begun("a", "next_token"), next_token.generate, [5.0, 0.0]
+    asked_for = []
 
     def slow(*given: Any, max_new_tokens: int, **options: Any) -> Any:
+        asked_for.append(max_new_tokens)
         [sample] = generate(*given, max_new_tokens=max_new_tokens, **options)
         now[1] += len(sample.tokens) / 4 + now[0]
         now[0] = 0.0
@@ -43,4 +45,7 @@ def test_the_time_of_that_sample_is_told_by_its_first_tokens(
     monkeypatch.setattr(next_token, "generate", slow)
     monkeypatch.setattr(next_token.time, "perf_counter", lambda: now[1])
 
-    assert training.task.seconds_of_final_sample(training.model) == 400 / 4
+    for seconds, n_tokens in ((150, 400), (100, 400), (50, 200), (3, 100)):
+        assert training.task.fit_final_sample(training.model, seconds) == n_tokens / 4
+        training.task.final_sample(training.model)
+        assert asked_for[-1] == n_tokens
