@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from clearformer.auto.rate import usual_rate
-from clearformer.auto.vocabulary import LEAST_FOR_WORDS, bits_saved
+from clearformer.auto.vocabulary import LEAST_FOR_WORDS, Trial, try_words
 from clearformer.data import Data, LabelledData, PairsData, TextData, open_pairs
 from clearformer.data.labelled.sources import open_labelled
 from clearformer.data.text.sources import FileSource, open_source
@@ -28,7 +28,10 @@ SECONDS_BESIDE_STEPS = 6.0  # of a command, for its start, measuring, the last e
 STREAM_BYTES, PATTERN_BYTES = 40 * 2, 4 * 3
 GZIP_RATIO = 3  # a text's size over that of its .gz
 MOST_BYTES_PER_TOKEN = 4.0
-CHARACTERS_PER_SECOND, WORDS_PER_SECOND = 60e6, 5e6  # bytes of text that are tokenized per second
+CHARACTERS_PER_SECOND, WORDS_PER_SECOND = (
+    60e6,
+    5e6,
+)  # bytes of text that are tokenized per second, if not measured
 OF_SHORT_TEXTS_PER_SECOND = 1e6  # the same for many short texts, mostly spent on training the tokenizer
 
 
@@ -47,6 +50,7 @@ class Budget:
         n_texts: The number of training pairs or labelled texts; 1 for a running text.
         longest: Bytes of the longest text, or longest side of a pair, in all splits; 0 for a running text.
         bits_saved: The bits per character that 1,024 BPE tokens save over 512 (`auto.vocabulary`); None: not measured.
+        words_per_second: The bytes of a running text that BPE tokenizes in a second, measured likewise.
     """
 
     n_bytes: int
@@ -58,6 +62,7 @@ class Budget:
     n_texts: int = 1
     longest: int = 0
     bits_saved: float | None = None
+    words_per_second: float = WORDS_PER_SECOND
 
     @property
     def is_compiled(self) -> bool:
@@ -88,6 +93,7 @@ def measure(wanted: RunConfig, tokenizer: TokenizerConfig) -> Budget:
     dtype = resolve_dtype(wanted.train.dtype, device)
     requested = None if wanted.tokenizer == tokenizer else wanted.tokenizer
     seconds = min(filter(None, (wanted.train.max_wall_seconds, wanted.train.max_seconds)), default=SECONDS)
+    trial = None if requested else trial_of(wanted.data, size.n_bytes)
     return Budget(
         n_bytes=size.n_bytes,
         seconds=seconds,
@@ -97,15 +103,15 @@ def measure(wanted: RunConfig, tokenizer: TokenizerConfig) -> Budget:
         tokenizer=requested,
         n_texts=size.n_texts,
         longest=size.longest,
-        bits_saved=None if requested else saving_of(wanted.data, size.n_bytes),
+        **(trial._asdict() if trial else {}),
     )
 
 
-def saving_of(data: Data, n_bytes: int) -> float | None:
-    """Measure `bits_saved` of a running text; None for a small one, and for other data."""
+def trial_of(data: Data, n_bytes: int) -> Trial | None:
+    """Try BPE on a running text; None for a small one, and for other data."""
     if not isinstance(data, TextData) or n_bytes < LEAST_FOR_WORDS:
         return None
-    return bits_saved(open_source(data))
+    return try_words(open_source(data))
 
 
 class Size(NamedTuple):
@@ -162,7 +168,7 @@ def memory_of(device: torch.device) -> float:
 
 def seconds_to_prepare(budget: Budget, tokenizer: TokenizerConfig) -> float:
     """Estimate the seconds in which the data are tokenized."""
-    of_a_text = CHARACTERS_PER_SECOND if is_of_characters(tokenizer) else WORDS_PER_SECOND
+    of_a_text = CHARACTERS_PER_SECOND if is_of_characters(tokenizer) else budget.words_per_second
     return budget.n_bytes / (of_a_text if budget.n_texts == 1 else OF_SHORT_TEXTS_PER_SECOND)
 
 

@@ -11,6 +11,7 @@ import math
 
 from clearformer.auto.budget import (
     SECONDS,
+    SECONDS_BESIDE_STEPS,
     STREAM_BYTES,
     Budget,
     Recommendation,
@@ -53,7 +54,11 @@ LEAST_LR, MOST_LR = 0.008, 0.04
 
 LITTLE_TEXT = 300_000  # bytes; less of it gets few tokens, if what more would save was not measured
 LEAST_SAVED = 0.015  # bits per character; more tokens that save less make the run's loss higher
-PREPARING_SHARE = 0.4  # of the seconds, the most that preparing the text may take
+FEW_FLOPS, LEAST_SAVED_BY_FEW = (
+    1e12,
+    -0.05,
+)  # the same for runs that read little, to which longer tokens show more
+PREPARING_SHARE = 0.4  # of the seconds beside start and end, the most that preparing the text may take
 LOGIT_BYTES = 4 * 4  # for a logit: before and after the cap, its log-probability and its gradient
 HEAD = 64
 MOST_HEADS = 64
@@ -129,11 +134,12 @@ def choose_tokenizer(budget: Budget) -> TokenizerConfig:
     """
     n_bytes, flops = budget.n_bytes, budget.seconds * budget.rate * UTILISATION
     saved = budget.bits_saved
-    size = FEW if (n_bytes < LITTLE_TEXT if saved is None else saved < LEAST_SAVED) else MANY
+    least_saved = LEAST_SAVED if flops >= FEW_FLOPS else LEAST_SAVED_BY_FEW
+    size = FEW if (n_bytes < LITTLE_TEXT if saved is None else saved < least_saved) else MANY
     if n_bytes >= 20e6 and flops >= 1e15:
         size = 4096 if n_bytes < 200e6 else 16_384
     words = BPETokenizerSpec(vocab_size=size)
-    has_time = seconds_to_prepare(budget, words) <= PREPARING_SHARE * budget.seconds
+    has_time = seconds_to_prepare(budget, words) <= PREPARING_SHARE * (budget.seconds - SECONDS_BESIDE_STEPS)
     return words if n_bytes >= LEAST_FOR_WORDS and has_time else CharTokenizerSpec()
 
 
@@ -210,12 +216,13 @@ def reasons_of(
     """List the reasons for the choices."""
     model, train = run.model, run.train
     by_time = REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS)
+    n_steps = read / train.batch_size / model.max_seq_len
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
         f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: "
         f"{reason_of_size(wanted, by_time, 'the text or the memory')}",
-        f"tokens: {words_for(run.tokenizer)}{of_trigrams(budget)}, {budget.n_bytes / 1e6:.3g} MB of text; about "
-        f"{read / train.batch_size / model.max_seq_len:,.0f} steps of {train.batch_size} x {model.max_seq_len} tokens",
+        f"tokens: {words_for(run.tokenizer)}{of_trial(budget, run.tokenizer)}, {budget.n_bytes / 1e6:.3g} MB of text; "
+        f"about {n_steps:,.0f} steps of {train.batch_size} x {model.max_seq_len} tokens",
         f"learning rate of matrices {train.lr:g}: higher for shorter runs",
         f"about {passes:.1f} passes over the text: dropout {model.dropout:g}",
     ]
@@ -224,10 +231,12 @@ def reasons_of(
     return reasons + reason_to_end(run, passes, MOST_PASSES)
 
 
-def of_trigrams(budget: Budget) -> str:
-    """State what was measured of the number of tokens, in brackets; nothing if it was not."""
+def of_trial(budget: Budget, tokenizer: TokenizerConfig) -> str:
+    """State what a trial of BPE has told of the tokens, in brackets; nothing if there was none."""
     if budget.bits_saved is None:
         return ""
+    if isinstance(tokenizer, CharTokenizerSpec):
+        return f" (BPE would take {seconds_to_prepare(budget, BPETokenizerSpec()):.0f} s to prepare)"
     more_or_fewer = "fewer" if budget.bits_saved >= 0 else "more"
     difference = f"{abs(budget.bits_saved):.2f} {more_or_fewer} bits per character"
     return f" ({MANY:,} take {difference} than {FEW}, by trigrams)"

@@ -1,8 +1,11 @@
-"""The bits that more BPE tokens save: how well a trigram model predicts a text in few and in many tokens.
+"""A trial of BPE on a text: the bits that more tokens save by a trigram model, and how fast the text is tokenized.
 
 It takes a fraction of a second and, for most texts, prefers the vocabulary with which a short run of a Transformer ends
 lower (benchmarks/RESULTS.md).
 """
+
+import time
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int64
@@ -20,8 +23,20 @@ LEARNED = 0.9  # of the sample; the trigrams of the rest are predicted
 Ids = Int64[np.ndarray, " N"]
 
 
-def bits_saved(source: Source) -> float | None:
-    """Return the bits per character that `MANY` tokens save over `FEW`; negative if they cost some.
+class Trial(NamedTuple):
+    """The results of a trial.
+
+    Attributes:
+        bits_saved: The bits per character that `MANY` tokens save over `FEW`; negative if they cost some.
+        words_per_second: The bytes of text that BPE tokenizes in a second.
+    """
+
+    bits_saved: float
+    words_per_second: float
+
+
+def try_words(source: Source) -> Trial | None:
+    """Try both numbers of tokens on a text.
 
     The merges and both trigram models are learned from the same part of the text's beginning. Return None if there is
     too little of it: files of JSON lines may hold little text in many bytes.
@@ -35,7 +50,13 @@ def bits_saved(source: Source) -> float | None:
     few = BPETokenizer(
         many.spellings[:FEW], many.merges[: FEW - N_BYTES]
     )  # the first merges are learned first
-    return bits_per_char(few, learned, told) - bits_per_char(many, learned, told)
+    began = time.perf_counter()
+    encoded = [[encode(tokenizer, part) for part in (learned, told)] for tokenizer in (few, many)]
+    rate = 2 * len(sample.encode()) / (time.perf_counter() - began)
+    of_few, of_many = (
+        trigram_bits(*ids, vocab_size=size) for ids, size in zip(encoded, (FEW, MANY), strict=True)
+    )
+    return Trial((of_few - of_many) / len(told), rate)
 
 
 def beginning_of(source: Source, n_chars: int) -> str:
@@ -49,10 +70,8 @@ def beginning_of(source: Source, n_chars: int) -> str:
     return "".join(parts)
 
 
-def bits_per_char(tokenizer: BPETokenizer, learned: str, told: str) -> float:
-    """Return the bits per character of `told` by the trigrams of `learned`."""
-    ids = (np.asarray(tokenizer.encode(part), dtype=np.int64) for part in (learned, told))
-    return trigram_bits(*ids, vocab_size=tokenizer.vocab_size) / len(told)
+def encode(tokenizer: BPETokenizer, text: str) -> Ids:
+    return np.asarray(tokenizer.encode(text), dtype=np.int64)
 
 
 def trigram_bits(learned: Ids, told: Ids, vocab_size: int) -> float:

@@ -127,7 +127,8 @@ class Evaluator:
     @property
     def seconds_at_the_end(self) -> float:
         """The seconds that evaluations are expected to take after the last step, judged by the latest one."""
-        return self.seconds_per_row * (self.task.n_held_out + (self.rows_with_checkpoint or 0))
+        n_rows, n_all = self.rows_with_checkpoint, self.task.n_held_out
+        return self.seconds_per_row * (n_all if n_rows is None else self.task.rows_of_whole_and_part(n_rows))
 
     def seconds_after(self, step: int) -> float:
         """Return the seconds that an evaluation is expected to take that is due after a step; 0 if none is."""

@@ -311,6 +311,23 @@ def test_only_what_auto_had_chosen_is_called_replaced(caplog: pytest.LogCaptureF
     assert told in caplog.text.splitlines()[-1]
 
 
+def test_a_run_of_few_flops_takes_more_tokens_also_where_they_cost_a_few_bits() -> None:
+    for rate, saved, size in ((40e9, -0.02, 1024), (40e9, -0.06, 512), (43e9, -0.02, 512)):
+        given = Budget(SHAKESPEARE, 60, rate, memory=16e9, bits_saved=saved)  # 1e12 FLOPs are 60 s of 41.7e9
+        assert choose(given).run.tokenizer == BPETokenizerSpec(vocab_size=size)
+
+
+def test_a_text_that_takes_too_long_to_tokenize_here_is_read_by_characters() -> None:
+    """At most 5.6 of 20 s may go by for it: 0.4 of what start and end leave."""
+    fast, slow = (
+        Budget(10_000_000, 20, CORES, 16e9, None, None, 1, 0, 0.1, rate) for rate in (1.8e6, 1.75e6)
+    )
+    assert isinstance(choose(fast).run.tokenizer, BPETokenizerSpec)
+    by_characters = choose(slow)
+    assert isinstance(by_characters.run.tokenizer, CharTokenizerSpec)
+    assert "tokens: char (BPE would take 6 s to prepare), 10 MB" in "\n".join(by_characters.reasons)
+
+
 @pytest.mark.parametrize(
     ("n_bytes", "saved", "size"),
     [

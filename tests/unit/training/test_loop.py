@@ -58,7 +58,7 @@ from clearformer.training.store.checkpoint import (
 from clearformer.training.store.checkpoint_store import CheckpointStore
 from clearformer.training.store.folder import Metrics, RunFolder, ThreadCounts, read_metrics
 from clearformer.training.store.lock import one_writer
-from clearformer.training.tasks import NextTokenTask, Task, next_token
+from clearformer.training.tasks import NextTokenTask, next_token
 
 Trained = Callable[..., TrainResult]
 Resumed = Callable[..., TrainResult]
@@ -408,7 +408,7 @@ def test_the_load_is_measured_anew_after_compiling_alone(
 @pytest.fixture
 def wall_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """An eighth of a second for the loss of each batch, and a quarter for each row of the held-out text."""
-    clock, evaluate = Clock(), NextTokenTask.evaluate
+    clock, evaluate, evaluate_both = Clock(), NextTokenTask.evaluate, NextTokenTask.evaluate_whole_and_part
     monkeypatch.setattr(loop.time, "perf_counter", lambda: clock.now)
     monkeypatch.setattr(next_token, "next_token_loss", clock.takes(0.125, next_token.next_token_loss))
 
@@ -416,8 +416,12 @@ def wall_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         clock.goes_by((n_rows or task.n_held_out) / 4)
         return evaluate(task, model, dtype, n_rows)
 
+    def evaluated_both(task: NextTokenTask, model: Any, dtype: Any, n_rows: int) -> Any:
+        clock.goes_by(task.n_held_out / 4)  # each row is read once
+        return evaluate_both(task, model, dtype, n_rows)
+
     monkeypatch.setattr(NextTokenTask, "evaluate", evaluated)
-    monkeypatch.setattr(NextTokenTask, "evaluate_whole_and_part", Task.evaluate_whole_and_part)
+    monkeypatch.setattr(NextTokenTask, "evaluate_whole_and_part", evaluated_both)
     return clock
 
 
@@ -451,6 +455,16 @@ def test_a_run_by_the_clock_leaves_time_for_its_sample(
         monkeypatch.setattr(NextTokenTask, "fit_final_sample", lambda *_: seconds)  # noqa: B023
         steps.append(trained(name, *settings).progress.step)
     assert steps[0] - steps[1] == 7.0 / 0.125
+
+
+@pytest.mark.parametrize("checkpoint_every", ["10", "none"])
+def test_the_last_evaluation_reads_each_row_once_and_no_more_time_is_kept_for_it(
+    trained: Trained, wall_clock: Clock, checkpoint_every: str
+) -> None:
+    settings = (*BY_THE_CLOCK, "train.max_wall_seconds=60", f"train.checkpoint_every={checkpoint_every}")
+    outcome = trained("a", *settings, "train.eval_every=1000", "train.eval_flops_fraction=0.1")
+    assert outcome.progress.wall_after == 77 / 4 + limits.SECONDS_TO_REPORT  # of 77 rows
+    assert outcome.progress.best_n_rows == (12 if checkpoint_every == "10" else 77)
 
 
 def test_a_delay_in_an_evaluation_of_few_rows_costs_no_more_than_itself(

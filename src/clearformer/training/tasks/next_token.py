@@ -149,6 +149,9 @@ class NextTokenTask(Task):
             return None, None
         return evaluate_whole_and_part(model, split, self.tokenizer, dtype=dtype, n_windows=n_rows)
 
+    def rows_of_whole_and_part(self, n_rows: int) -> int:
+        return self.n_held_out
+
     @classmethod
     def evaluate_on(
         cls, trained: TrainedModel, data: EvaluationData, options: EvaluationOptions

@@ -250,6 +250,10 @@ class Task(ABC):
         """Evaluate a model on the whole held-out split, and also on `n_rows` of its rows; see `evaluate`."""
         return self.evaluate(model, dtype), self.evaluate(model, dtype, n_rows)
 
+    def rows_of_whole_and_part(self, n_rows: int) -> int:
+        """Return how many rows `evaluate_whole_and_part` reads."""
+        return self.n_held_out + n_rows
+
     def metrics(self, result: Any) -> Mapping[str, float]:
         """Return the values of an evaluation that metrics.jsonl records in addition to the loss, if they are finite."""
         return {}
