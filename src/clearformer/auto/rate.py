@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 def usual_rate(dtype: str, device: torch.device, seconds: float) -> float:
     """Measure the rate of large matrix products, and return the median of it and of the latest ones here, in FLOP/s.
 
-    It takes so many seconds.
+    It takes about `seconds`.
 
     The rates are kept in the cache, by processor, free cores and dtype. Each is that of the machine's fast moments: a
     model that is too large for a slow time loses less than one that is too small for the time after it (1.498 against

@@ -54,10 +54,7 @@ LEAST_LR, MOST_LR = 0.008, 0.04
 
 LITTLE_TEXT = 300_000  # bytes; less of it gets few tokens, if what more would save was not measured
 LEAST_SAVED = 0.015  # bits per character; more tokens that save less make the run's loss higher
-FEW_FLOPS, LEAST_SAVED_BY_FEW = (
-    1e12,
-    -0.05,
-)  # the same for runs that read little, to which longer tokens show more
+FEW_FLOPS, LEAST_SAVED_BY_FEW = 1e12, -0.05  # a run of fewer reads little, of which longer tokens hold more
 PREPARING_SHARE = 0.4  # of the seconds beside start and end, the most that preparing the text may take
 LOGIT_BYTES = 4 * 4  # for a logit: before and after the cap, its log-probability and its gradient
 HEAD = 64
