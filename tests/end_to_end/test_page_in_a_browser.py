@@ -45,7 +45,7 @@ QUEUED = """const Observer = IntersectionObserver;
 window.IntersectionObserver = function (told, options) {
   return new Observer((entries) => told([...entries.map(() => ({ isIntersecting: false })), ...entries]), options);
 };"""  # an older word that nothing is near waits before each newer one
-MOST_TRIES, MOST_TABS = 100, 300
+MOST_TRIES, MOST_TABS = 300, 300
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"there is no browser here ({', '.join(BROWSERS)})")
 
 
@@ -126,10 +126,13 @@ def held(page: Any, view: str) -> Iterator[None]:
 
 
 def section_of(page: Any, name: str) -> Any:
-    """A view of a page, once it has come. Views above it grow as they come, so that it is scrolled to again."""
+    """A view of a page, once it has come. Views above it grow as they come, so that it is scrolled to again.
+
+    The page itself scrolls: playwright's own scrolling waits until nothing moves, for too long on a busy machine.
+    """
     found = page.locator(f"section#{name}")
     for _ in range(MOST_TRIES):
-        found.scroll_into_view_if_needed()
+        found.evaluate("view => view.scrollIntoView()")
         if found.locator(".content > *, .error:not(:empty)").count():
             break
         page.wait_for_timeout(100)

@@ -22,7 +22,7 @@ from ..seeding import seed
 from ..unit.lens.test_embeddings import TEXT
 from ..unit.lens.trainings import home_with_data, trained
 from ..unit.page.conftest import FAMILIES, saved_runs
-from .test_page_in_a_browser import CHROMIUM, MINUS, MOST_TRIES, api
+from .test_page_in_a_browser import CHROMIUM, MINUS, MOST_TRIES, api, section_of
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no browser here")
 MOST_WAITING = 30_000  # milliseconds
@@ -81,11 +81,7 @@ class Opened:
         self.page.wait_for_selector("section.view")
 
     def section(self, name: str) -> Any:
-        """A view, once it has come."""
-        found = self.page.locator(f"section#{name}")
-        found.scroll_into_view_if_needed()
-        found.locator(".content > *, .error:not(:empty)").first.wait_for(state="attached")
-        return found
+        return section_of(self.page, name)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
