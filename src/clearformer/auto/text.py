@@ -55,7 +55,9 @@ LEAST_LR, MOST_LR = 0.008, 0.04
 LITTLE_TEXT = 300_000  # bytes; less of it gets few tokens, if what more would save was not measured
 LEAST_SAVED = 0.015  # bits per character; more tokens that save less make the run's loss higher
 FEW_FLOPS, LEAST_SAVED_BY_FEW = 1e12, -0.05  # a run of fewer reads little, of which longer tokens hold more
-PREPARING_SHARE = 0.4  # of the seconds beside start and end, the most that preparing the text may take
+PREPARING_SHARE = (
+    0.4  # of the seconds beside start and end (at least half of all), the most for preparing the text
+)
 LOGIT_BYTES = 4 * 4  # for a logit: before and after the cap, its log-probability and its gradient
 HEAD = 64
 MOST_HEADS = 64
@@ -136,7 +138,8 @@ def choose_tokenizer(budget: Budget) -> TokenizerConfig:
     if n_bytes >= 20e6 and flops >= 1e15:
         size = 4096 if n_bytes < 200e6 else 16_384
     words = BPETokenizerSpec(vocab_size=size)
-    has_time = seconds_to_prepare(budget, words) <= PREPARING_SHARE * (budget.seconds - SECONDS_BESIDE_STEPS)
+    seconds = max(budget.seconds / 2, budget.seconds - SECONDS_BESIDE_STEPS)
+    has_time = seconds_to_prepare(budget, words) <= PREPARING_SHARE * seconds
     return words if n_bytes >= LEAST_FOR_WORDS and has_time else CharTokenizerSpec()
 
 
@@ -233,7 +236,7 @@ def of_trial(budget: Budget, tokenizer: TokenizerConfig) -> str:
     if budget.bits_saved is None:
         return ""
     if isinstance(tokenizer, CharTokenizerSpec):
-        return f" (BPE would take {seconds_to_prepare(budget, BPETokenizerSpec()):.0f} s to prepare)"
+        return f" (BPE would take {seconds_to_prepare(budget, BPETokenizerSpec()):.2g} s to prepare)"
     more_or_fewer = "fewer" if budget.bits_saved >= 0 else "more"
     difference = f"{abs(budget.bits_saved):.2f} {more_or_fewer} bits per character"
     return f" ({MANY:,} take {difference} than {FEW}, by trigrams)"
