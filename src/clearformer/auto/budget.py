@@ -173,7 +173,11 @@ def seconds_to_prepare(budget: Budget, tokenizer: TokenizerConfig) -> float:
 def seconds_of_steps(budget: Budget, tokenizer: TokenizerConfig) -> float:
     """Estimate the seconds left for steps after start, preparation and compiling, and at least half of all."""
     compiling = COMPILE_SECONDS if budget.is_compiled else 0.0
-    beside = SECONDS_BESIDE_STEPS + compiling + seconds_to_prepare(budget, tokenizer)
+    return seconds_but_for(budget, SECONDS_BESIDE_STEPS + compiling + seconds_to_prepare(budget, tokenizer))
+
+
+def seconds_but_for(budget: Budget, beside: float) -> float:
+    """Return the seconds that are left after so many, and at least half of all."""
     return max(budget.seconds / 2, budget.seconds - beside)
 
 

@@ -22,6 +22,7 @@ from clearformer.auto.budget import (
     reason_of_size,
     reason_of_time,
     reason_to_end,
+    seconds_but_for,
     seconds_of_steps,
     seconds_to_prepare,
     words_for,
@@ -55,9 +56,7 @@ LEAST_LR, MOST_LR = 0.008, 0.04
 LITTLE_TEXT = 300_000  # bytes; less of it gets few tokens, if what more would save was not measured
 LEAST_SAVED = 0.015  # bits per character; more tokens that save less make the run's loss higher
 FEW_FLOPS, LEAST_SAVED_BY_FEW = 1e12, -0.05  # a run of fewer reads little, of which longer tokens hold more
-PREPARING_SHARE = (
-    0.4  # of the seconds beside start and end (at least half of all), the most for preparing the text
-)
+PREPARING_SHARE = 0.4  # of the seconds that start and end leave, the most that preparing the text may take
 LOGIT_BYTES = 4 * 4  # for a logit: before and after the cap, its log-probability and its gradient
 HEAD = 64
 MOST_HEADS = 64
@@ -138,8 +137,8 @@ def choose_tokenizer(budget: Budget) -> TokenizerConfig:
     if n_bytes >= 20e6 and flops >= 1e15:
         size = 4096 if n_bytes < 200e6 else 16_384
     words = BPETokenizerSpec(vocab_size=size)
-    seconds = max(budget.seconds / 2, budget.seconds - SECONDS_BESIDE_STEPS)
-    has_time = seconds_to_prepare(budget, words) <= PREPARING_SHARE * seconds
+    most_seconds = PREPARING_SHARE * seconds_but_for(budget, SECONDS_BESIDE_STEPS)
+    has_time = seconds_to_prepare(budget, words) <= most_seconds
     return words if n_bytes >= LEAST_FOR_WORDS and has_time else CharTokenizerSpec()
 
 

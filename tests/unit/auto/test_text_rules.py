@@ -11,6 +11,7 @@ import torch
 
 from clearformer import resources
 from clearformer.auto import Budget, measure, text
+from clearformer.auto import budget as budget_module
 from clearformer.auto.budget import (
     SECONDS_BESIDE_STEPS,
     bytes_per_token,
@@ -19,11 +20,12 @@ from clearformer.auto.budget import (
     text_bytes,
 )
 from clearformer.auto.text import choose
+from clearformer.auto.vocabulary import Trial
 from clearformer.data import TextData
 from clearformer.errors import DataError
 from clearformer.presets import resolve_run
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec, GPT2TokenizerSpec
-from clearformer.training.config import RunConfig, TokenizerConfig
+from clearformer.training.config import RunConfig, TokenizerConfig, TrainConfig
 from clearformer.training.planning.memory import training_memory
 from clearformer.training.planning.run_plan import expected_vocabulary
 
@@ -360,3 +362,23 @@ def test_what_more_tokens_save_is_measured_where_none_are_requested(tmp_path: Pa
     assert saved(pydoc) is not None
     assert saved(TextData(path=str(tmp_path / "small.txt"))) is None
     assert saved(pydoc, BPETokenizerSpec(vocab_size=700)) is None
+
+
+@pytest.mark.parametrize(("asked", "measuring"), [(20, 0.4), (300, 1.0)])
+def test_a_short_run_measures_for_less_long(
+    asked: int, measuring: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[float] = []
+    monkeypatch.setattr(budget_module, "RATE_SECONDS", 1.0)
+    monkeypatch.setattr(
+        budget_module, "usual_rate", lambda dtype, device, seconds: times.append(seconds) or CORES
+    )
+    tried = Trial(bits_saved=0.5, words_per_second=7.0)
+    monkeypatch.setattr(budget_module, "try_words", lambda source: tried)
+    train = TrainConfig(max_wall_seconds=asked, max_steps=None, device="cpu", dtype="float32")
+    default = CharTokenizerSpec()
+
+    found = measure(RunConfig(data=TextData(name="pydoc"), tokenizer=default, train=train), default)
+
+    assert times == [pytest.approx(measuring)]
+    assert (found.bits_saved, found.words_per_second) == tried

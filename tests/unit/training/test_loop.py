@@ -450,11 +450,17 @@ def test_a_run_by_the_clock_leaves_time_for_its_sample(
     trained: Trained, wall_clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = (*BY_THE_CLOCK, "train.max_wall_seconds=60", "train.eval_every=1000")
-    steps = []
+    steps, most = [], []
     for name, seconds in (("a", 0.0), ("b", 7.0)):
-        monkeypatch.setattr(NextTokenTask, "fit_final_sample", lambda *_: seconds)  # noqa: B023
+
+        def fitted(task: Any, model: Any, longest: float) -> float:
+            most.append(longest)
+            return seconds  # noqa: B023
+
+        monkeypatch.setattr(NextTokenTask, "fit_final_sample", fitted)
         steps.append(trained(name, *settings).progress.step)
     assert steps[0] - steps[1] == 7.0 / 0.125
+    assert most == [0.03 * 60] * 2
 
 
 @pytest.mark.parametrize("checkpoint_every", ["10", "none"])
