@@ -218,6 +218,9 @@ def test_a_sweep_is_a_study_that_is_found_again(place: Path, says: Callable[...,
     assert "How do the losses" in report.read_text()
 
     runs = sorted(str(path) for path in Path("studies/runs").iterdir())
+    kept = f"{runs[0]}/config.toml"  # the settings of any run can be varied anew
+    again = says("sweep", "quick", "--config", kept, "model.position=rope,alibi", "seed=1")
+    assert re.search(r"position=rope +\d\.\d+ ", again)
     compared = json.loads(says("compare", *runs, "--json"))
     assert [len(group["runs"]) for group in compared["groups"]] == [2, 2]
     assert "model.position.kind" in compared["differ"]
@@ -335,6 +338,7 @@ def refuses(place: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
             "model.n_layers: no values given, so there is nothing to run",
         ),
         (["sweep", "quick", "train.lrr=1,2"], "unknown key 'train.lrr'"),
+        (["sweep", "quick", "train.lr=1,2", "--config", "none.toml"], "none.toml: there is no such file"),
         (["sweep", "quick", "train.lr=1,2", "--name", "a b"], "a study's name consists of letters"),
         (["sweep", "quick", "train.lr=1,2", "--name", ""], "--name: the name is empty"),
         (

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from clearformer.cli.commands.compare import as_text
-from clearformer.errors import ClearformerError, RunError, UserError
+from clearformer.errors import ClearformerError, ConfigError, RunError, UserError
 from clearformer.model.positions import RoPE
 from clearformer.presets import resolve_settings
 from clearformer.study import Store
@@ -19,7 +19,7 @@ from clearformer.study.everyday.caveats import TASKS, TOKENS, caveats
 from clearformer.study.everyday.comparison import compare, without_seed
 from clearformer.study.everyday.curves import RunCurve, curves, labels_of
 from clearformer.study.everyday.declared import declare, read_declaration
-from clearformer.study.everyday.sweep import free_name, parse_sweep, parse_values, sweep
+from clearformer.study.everyday.sweep import free_name, over_file, parse_sweep, parse_values, sweep
 from clearformer.study.everyday.text_plot import Line, place, text_plot
 from clearformer.study.trials import trials
 from clearformer.text import CharTokenizerSpec
@@ -63,6 +63,35 @@ def test_a_product_of_values_is_a_study() -> None:
     config = trials(study)[3].config
     assert config is not None
     assert (config.model.position.kind, config.train.lr, config.model.n_layers) == ("alibi", 3e-3, 2)
+
+
+def test_a_file_of_settings_lies_beneath_what_is_typed(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        "seed = 5\n[model]\nn_layers = 3\nd_model = 96\nposition = {kind = 'rope', theta = 500.0}\n"
+        "[train]\nlr = 0.5\nmax_steps = 7\n"
+    )
+    typed = {"model.position": ["rope", "alibi"], "train.lr": [1e-3, 3e-3], "model.n_layers": [2]}
+    study = sweep("quick", over_file(file, typed))
+    configs = [trial.config for trial in trials(study)]
+    assert study.arms[0].label == "position=rope, lr=0.001"
+    assert len(configs) == 4
+    for config in configs:
+        assert config is not None
+        assert (config.seed, config.model.n_layers, config.model.d_model) == (5, 2, 96)
+        assert config.train.max_steps == 7
+    assert {config.train.lr for config in configs if config} == {1e-3, 3e-3}
+    assert [getattr(config.model.position, "theta", None) for config in configs if config] == [500.0] * 2 + [
+        None
+    ] * 2
+    assert sweep("quick", over_file(file, {"seed": [1, 2], "model.position": ["alibi"]})).seeds == 2
+
+
+def test_an_unknown_key_of_a_file_of_settings_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("[train]\nlrr = 0.5\n")
+    with pytest.raises(ConfigError, match=r"unknown key 'train\.lrr'"):
+        over_file(file, {"train.lr": [1e-3, 3e-3]})
 
 
 def test_names_are_as_long_as_it_takes_to_tell_them_apart() -> None:

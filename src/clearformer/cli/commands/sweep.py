@@ -6,7 +6,7 @@ import typer
 
 from clearformer.cli.commands.study import Device, Folder, Jobs, Slurm, run_and_tell, selection_of, store_of
 from clearformer.cli.importing import importing
-from clearformer.cli.options import AsJson, check_not_empty, named_as_options
+from clearformer.cli.options import AsJson, Config, check_not_empty, named_as_options
 
 app = typer.Typer(add_completion=False)
 
@@ -20,6 +20,7 @@ def sweep(
             help="A preset and values of settings, such as model.position=rope,alibi train.lr=1e-3,3e-3 seed=1..3.",
         ),
     ],
+    config: Config = None,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the study.", show_default="from what varies")
     ] = None,
@@ -30,6 +31,8 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Run every combination of values with every seed, in worker processes, as a study.
+
+    Settings of the TOML file, such as a run's config.toml, are the same in every run unless the command names others.
 
     clearformer study run NAME resumes it like any other study, and clearformer study report NAME writes its report.
     """
@@ -43,6 +46,8 @@ def sweep(
 
     check_not_empty("--name", [name])
     preset, values = sweeps.parse_sweep(arguments)
+    if config is not None:
+        values = sweeps.over_file(config, values)
     store = store_of(folder)
     with named_as_options(("name", "jobs")):
         check_jobs(jobs)

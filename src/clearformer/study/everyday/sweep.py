@@ -5,10 +5,12 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
-from clearformer.config import Spec, explicit, flat, parse_override
+from clearformer.config import Spec, explicit, flat, merge, nested, parse_override, read_toml
 from clearformer.errors import ConfigError, UserError, count, shortened, shown
+from clearformer.files import user_path
 from clearformer.presets import preset as preset_of_name
 from clearformer.study.everyday.caveats import caveats
 from clearformer.study.everyday.declared import CURVES, FILE, read_declaration
@@ -16,6 +18,7 @@ from clearformer.study.lectures import studies
 from clearformer.study.measures.losses import LOSSES
 from clearformer.study.store import Store
 from clearformer.study.study import Study, Training
+from clearformer.training.config import RunConfig
 
 RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 MOST_RUNS = 10_000
@@ -179,6 +182,18 @@ def parse_sweep(arguments: Sequence[str]) -> tuple[str, dict[str, list[Any]]]:
                 )
             values[key] = parse_values(key, text)
     return names[0], values
+
+
+def over_file(path: Path, values: Values) -> dict[str, list[Any]]:
+    """Return a sweep's values laid over the settings of a TOML file, each of which has one value.
+
+    Raises:
+        ConfigError: the file cannot be read, or has a key or kind that there is not.
+    """
+    single = {key: each[0] for key, each in values.items() if len(each) == 1}
+    fixed = merge(RunConfig, merge(RunConfig, {}, read_toml(user_path(path))), nested(single))
+    varied = {key: list(each) for key, each in values.items() if key not in single}
+    return {key: [value] for key, value in flat(fixed).items() if key not in varied} | varied
 
 
 def parse_values(key: str, text: str) -> list[Any]:
