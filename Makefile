@@ -53,6 +53,7 @@ clean:  ## Remove everything that these targets made.
 	rm -rf .venv .pytest_cache .ruff_cache
 
 $(STAMP): requirements.lock requirements-torch.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	$(PIP) --require-hashes -r requirements.lock
 	$(PIP) -r requirements-torch.lock

@@ -347,12 +347,8 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in settings.items():
         _check_key(key)
         first, dot, rest = key.partition(".")
-        if dot:
-            result[first] = _joined(_section(key, first, result.get(first, {})), nested({rest: value}))
-        elif isinstance(value, Mapping) and isinstance(before := result.get(first), Mapping):
-            result[first] = _joined(before, nested(value))
-        else:
-            result[first] = _plain(value)
+        new = nested({rest: value}) if dot else _plain(value)
+        result[first] = _laid_over(key, first, result[first], new) if first in result else new
     return result
 
 
@@ -413,14 +409,15 @@ def _plain(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def _joined(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with later ones laid over them, section by section."""
-    joined = dict(before)
-    for key, value in after.items():
-        old = joined.get(key)
-        lies_over = isinstance(value, Mapping) and isinstance(old, Mapping | Spec)
-        joined[key] = _joined(_section(key, key, old), value) if lies_over else value
-    return joined
+def _laid_over(key: str, path: str, old: Any, new: Any) -> Any:
+    """Return a later value laid over an earlier one: sections and slots key by key, a kind's name beside the rest."""
+    if isinstance(new, Mapping):
+        old = _section(key, path, old)
+        both = {name: _laid_over(key, f"{path}.{name}", old[name], new[name]) for name in new if name in old}
+        return {**old, **new, **both}
+    if isinstance(new, str) and isinstance(old, Mapping):
+        return {**old, "kind": new}
+    return new
 
 
 def _allows(value_type: type, annotation: Any) -> bool:

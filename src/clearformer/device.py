@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import statistics
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -43,7 +44,7 @@ ALLOW, WARN, RAISE = range(3)  # torch's modes for kernels that are not determin
 
 
 def resolve_device(name: str | torch.device, key: str = "train.device") -> torch.device:
-    """Return the device of a name; for `auto`, the best of this machine.
+    """Return the device of a name; for `auto`, the first of `devices_here`.
 
     Args:
         name: `auto`, `cpu`, `cuda`, `mps`, or one GPU of several: `cuda:1`, in upper or lower case; or a torch.device.
@@ -57,6 +58,8 @@ def resolve_device(name: str | torch.device, key: str = "train.device") -> torch
     if not isinstance(name, str):
         raise ConfigError(f"{key}: {shown(name)} is not a device; this machine has {', '.join(available)}")
     device = name.strip().lower()
+    if device == "mps:0":  # as torch calls the only one
+        device = "mps"
     if device == "auto":
         device = available[0]
     if device in available:
@@ -77,10 +80,11 @@ def device_hint(name: str) -> str:
 
 
 def devices_here() -> list[str]:
-    """Return the names of this machine's devices, the best first, also `cuda:0` and so on for each GPU."""
-    here = ["cpu"]
-    if torch.backends.mps.is_available():
-        here.insert(0, "mps")
+    """Return the names of this machine's devices, the best first, also `cuda:0` and so on for each GPU.
+
+    `mps` comes last: it knows no float64, in which the lens and the measures compute, and no step is compiled there.
+    """
+    here = ["cpu", "mps"] if torch.backends.mps.is_available() else ["cpu"]
     if torch.cuda.is_available():
         here[:0] = ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     return here
@@ -210,7 +214,22 @@ def _compiler_at_hand(device: torch.device) -> bool:
         from torch.utils._triton import has_triton  # torch does not import this module by itself
 
         return has_triton()
-    return any(shutil.which(name) for name in ("g++", "clang++", "cl"))
+    return has_cpp_compiler()
+
+
+@cache
+def has_cpp_compiler() -> bool:
+    """Whether torch finds a C++ compiler that works: macOS has names that only ask to install one."""
+    if os.name == "nt":
+        return shutil.which("cl") is not None
+    return any(_says_its_version(name) for name in ("g++", "clang++"))
+
+
+def _says_its_version(program: str) -> bool:
+    try:
+        return not subprocess.run([program, "--version"], capture_output=True, check=False).returncode
+    except OSError:
+        return False
 
 
 def autocast(device: torch.device, dtype: torch.dtype | str | None) -> AbstractContextManager[object]:

@@ -7,7 +7,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from clearformer.errors import DiskError, UserError, shown
 
 UNFINISHED = ".unfinished-"
 UNFINISHED_KEPT_SECONDS = 24 * 3600
+PATIENCE = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Seconds between tries to move what another program, such as a virus scanner, has open for a moment."""
 CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 FULL = (errno.ENOSPC, errno.EDQUOT, None)  # None: an error of a library, which gives no number
 
@@ -109,7 +111,7 @@ def file_made_whole(path: Path) -> Iterator[Path]:
         try:
             yield unfinished
             _sync_file(unfinished)
-            unfinished.replace(place)
+            _moving(unfinished.replace, place)
             sync_folder(place.parent)
         except BaseException:
             unfinished.unlink(missing_ok=True)
@@ -157,13 +159,25 @@ def folder_made_whole(final: Path, last: str, *, shared: bool = False) -> Iterat
 def _give_name(unfinished: Path, place: Path, whole_with: str | None) -> None:
     """Rename a folder to `place`, unless another one is there that has the file `whole_with`."""
     try:
-        unfinished.rename(place)
+        _moving(unfinished.rename, place)
     except OSError:
         if not place.exists():
             raise
         if whole_with is None or not (place / whole_with).is_file():
             raise _taken(place) from None
         shutil.rmtree(unfinished)
+
+
+def _moving(move: Callable[[Path], Path], target: Path) -> None:
+    """Rename or replace a file or folder; on Windows again and again, while another program has a file of it open."""
+    for seconds in PATIENCE if os.name == "nt" else ():
+        if target.is_dir():
+            break
+        with suppress(PermissionError):
+            move(target)
+            return
+        time.sleep(seconds)
+    move(target)
 
 
 def _move_contents(source: Path, target: Path, last: str) -> None:
@@ -175,7 +189,7 @@ def _move_contents(source: Path, target: Path, last: str) -> None:
         for path in sorted(source.iterdir(), key=lambda path: path.name == last):
             if path.name == last:
                 sync_folder(target)
-            path.rename(target / path.name)
+            _moving(path.rename, target / path.name)
             moved.append(target / path.name)
         source.rmdir()
     except BaseException:
@@ -210,7 +224,7 @@ def discard(folder: Path) -> None:
     aside.mkdir()
     try:
         with suppress(FileNotFoundError):
-            folder.rename(aside / folder.name)
+            _moving(folder.rename, aside / folder.name)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     sync_folder(folder.parent)

@@ -97,6 +97,9 @@ METHODS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """The methods that every kind of a slot must have, and the arguments that they are called with."""
 
+ATTRIBUTES = {"objective": ("family", "data_kinds", "activity")}
+"""The class attributes that every kind of a slot must set."""
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 IMPORTED_AS = "clearformer_parts_"  # the beginning of the name of a module that `import_parts` runs
@@ -325,7 +328,7 @@ def _add_kind(slot: str, spec_type: Any) -> None:
 
 
 def _check_methods(slot: str, spec_type: type[Spec]) -> None:
-    """Raise ConfigError if a kind lacks the base class or a method of its slot."""
+    """Raise ConfigError if a kind lacks the base class, a method or an attribute of its slot."""
     base = BASES.get(slot, Spec)
     if not issubclass(spec_type, base):
         raise ConfigError(
@@ -333,7 +336,8 @@ def _check_methods(slot: str, spec_type: type[Spec]) -> None:
         )
     abstract = getattr(spec_type, "__abstractmethods__", frozenset())
     absent = sorted(abstract) or [
-        name for name in METHODS[slot] if not callable(getattr(spec_type, name, None))
+        *(name for name in METHODS[slot] if not callable(getattr(spec_type, name, None))),
+        *(name for name in ATTRIBUTES.get(slot, ()) if not hasattr(spec_type, name)),
     ]
     if absent:
         raise ConfigError(

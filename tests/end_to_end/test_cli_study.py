@@ -335,7 +335,7 @@ def refuses(place: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
         (["sweep", "quick", "train.lr=1e-3,1e-2", "--jobs", "0"], "--jobs: 1 or more; got 0"),
         (
             ["sweep", "quick", "model.n_layers=2..1"],
-            "model.n_layers: no values given, so there is nothing to run",
+            "model.n_layers: 2..1 has no values: write 1..2",
         ),
         (["sweep", "quick", "train.lrr=1,2"], "unknown key 'train.lrr'"),
         (["sweep", "quick", "train.lr=1,2", "--config", "none.toml"], "none.toml: there is no such file"),

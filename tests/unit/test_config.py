@@ -508,6 +508,15 @@ def test_names_that_are_none_are_told(given: dict[str, Any], line: str) -> None:
 
 
 def test_later_settings_lie_over_earlier_ones_and_over_specs() -> None:
+    assert nested({"model.ffn": "swiglu", "model.ffn.d_ff": 64}) == {
+        "model": {"ffn": {"kind": "swiglu", "d_ff": 64}}
+    }
+    assert nested({"model.ffn.d_ff": 64, "model.ffn": "swiglu"}) == {
+        "model": {"ffn": {"d_ff": 64, "kind": "swiglu"}}
+    }
+    assert nested({"model": {"ffn": "relu2"}, "model.ffn.d_ff": 8}) == {
+        "model": {"ffn": {"kind": "relu2", "d_ff": 8}}
+    }
     assert nested({"train.lr": 1, "train": {"steps": 2}}) == {"train": {"lr": 1, "steps": 2}}
     assert nested({"train": {"lr": 1}, "train.lr": 2}) == {"train": {"lr": 2}}
     assert nested({"schedule": "cosine", "schedule.final": 2}) == {"schedule": {"kind": "cosine", "final": 2}}

@@ -27,8 +27,15 @@ def to_type(command: str, program: str | None = None) -> str:
         command: The command and its arguments.
         program: How the program is started; by default as this process was.
     """
-    imported = "".join(f" --import {shlex.quote(os.path.relpath(file))}" for file in _imported)
+    imported = "".join(f" --import {shlex.quote(_from_here(file))}" for file in _imported)
     return f"{program or program_as_called()} {command}{imported}"
+
+
+def _from_here(file: Path) -> str:
+    try:
+        return os.path.relpath(file)
+    except ValueError:  # on another drive
+        return str(file)
 
 
 def program_as_called() -> str:

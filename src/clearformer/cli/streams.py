@@ -103,14 +103,16 @@ def standard_streams() -> Iterator[None]:
 def take_every_character() -> None:
     """Make standard output accept every character.
 
-    ASCII means that no locale was set: UTF-8, the encoding of all files, takes its place. Any other encoding was set on
-    purpose, such as a terminal's: it stays, and characters that it lacks are written as `\\u1234`.
+    ASCII means that no locale was set, and on Windows a file or a pipe has the system's old encoding by default: UTF-8,
+    the encoding of all files, takes their place. Any other encoding was set on purpose, such as a terminal's: it stays,
+    and characters that it lacks are written as `\\u1234`.
     """
     stream = sys.stdout
     if not isinstance(stream, TextIOWrapper):
         return
     encoding = codecs.lookup(stream.encoding).name
-    if encoding == "ascii":
+    by_default = os.name == "nt" and not stream.isatty() and "PYTHONIOENCODING" not in os.environ
+    if encoding == "ascii" or by_default:
         stream.reconfigure(encoding="utf-8", errors=stream.errors)
     elif not encoding.startswith("utf"):
         stream.reconfigure(errors="backslashreplace")

@@ -25,6 +25,6 @@ class TokenLossMeter:
         counts = targets != IGNORED
         for h, target in zip(hidden[counts].split(at_once), targets[counts].split(at_once), strict=True):
             logits = unembed(h).float()
-            self.loss += F.cross_entropy(logits, target, reduction="none").double().sum().item()
+            self.loss += F.cross_entropy(logits, target, reduction="none").cpu().double().sum().item()
             self.n_right += int((logits.argmax(-1) == target).sum())
             self.n += len(target)

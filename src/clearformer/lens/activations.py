@@ -6,19 +6,20 @@ cache["blocks.0.attn.hook_pattern"]      the same
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal, get_args
+from typing import Literal, TypeGuard, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from clearformer.config import is_packaged
 from clearformer.decoding import Text
 from clearformer.errors import UserError, shown
 from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points, hooked
 from clearformer.hooks.readings import MISSING, readings_in_use
 from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.model import Encoder, EncoderDecoder, Transformer
-from clearformer.model.attention import Attention, LastModule
+from clearformer.model.attention import Attention, LastModule, ProjectedHeads
 from clearformer.model.block import Block, EncoderOutput
 from clearformer.model.masks import Mask
 from clearformer.text import Tokenizer
@@ -39,6 +40,8 @@ OFTEN_WANTED = (
     "ln_final.hook_normalized",
 )
 """Endings of the hook points kept from every forward pass: few numbers per token, used by most lens functions."""
+METHODS = ("forward", "mix", "formula", "output", "queries_keys_values", "queries", "keys_values")
+"""The methods by which an attention computes."""
 LAST = "the last vectors"  # in place of a hook point's name
 
 Names = str | Iterable[str] | Callable[[str], bool] | None
@@ -81,9 +84,20 @@ def kept(inputs: Inputs, is_wanted: Callable[[str], bool]) -> ActivationCache:
     return ActivationCache({name: found[name] for name in names if name in found})
 
 
+def computes_as_known(attention: nn.Module) -> bool:
+    """Whether all that an attention computes is computed by the package's own methods, and by none of a user's kind."""
+    methods = (getattr(type(attention), name, None) for name in METHODS)
+    return all(is_packaged(method) for method in methods if method is not None)
+
+
 def has_known_heads(attention: nn.Module) -> bool:
     """Whether an attention writes the sum of its heads at `hook_z`; a user's kind may do more to them, or have none."""
-    return isinstance(attention, Attention | LastModule)
+    return isinstance(attention, Attention | LastModule) and computes_as_known(attention)
+
+
+def has_known_matrices(attention: nn.Module) -> TypeGuard[ProjectedHeads]:
+    """Whether an attention's queries, keys, values and output are those of its matrices alone."""
+    return isinstance(attention, ProjectedHeads) and computes_as_known(attention)
 
 
 def of_the_formula(attention: nn.Module) -> list[str]:
@@ -93,6 +107,8 @@ def of_the_formula(attention: nn.Module) -> list[str]:
     """
     kind = type(attention)
     if not issubclass(kind, Attention) or (kind.forward, kind.mix) != (Attention.forward, Attention.mix):
+        return []
+    if not computes_as_known(attention):  # its formula may not come by the hook of the pattern
         return []
     is_turned = getattr(attention, "hook_rot_k", None) is not None
     return ["hook_rot_q", "hook_rot_k", "hook_v"] if is_turned else ["hook_q", "hook_k", "hook_v"]

@@ -216,7 +216,7 @@ def plane_of(vectors: Float[Tensor, "N D"]) -> tuple[Float[np.ndarray, "N 2"], l
 
     The sign of each axis is chosen so that its largest point is positive.
     """
-    centred = (vectors - vectors.mean(0)).double()
+    centred = (vectors - vectors.mean(0)).cpu().double()
     left, sizes, _ = torch.linalg.svd(centred, full_matrices=False)
     points = centred.new_zeros(len(vectors), 2)
     n = min(2, len(sizes))

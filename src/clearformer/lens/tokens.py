@@ -155,7 +155,7 @@ def losses_of_logits(
     n_rows = max(1, MOST_DOUBLES // logits.shape[-1])
     for first in range(0, len(known), n_rows):
         at, wanted = map(list, zip(*known[first : first + n_rows], strict=True))
-        rows = logits[at].double().cpu()
+        rows = logits[at].cpu().double()
         targets = rows[range(len(at)), wanted]
         losses[at] = (log_total_(rows) - targets).numpy()
     return losses

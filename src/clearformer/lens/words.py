@@ -115,5 +115,5 @@ def word_similarity(run: Run, word: str, contexts: Sequence[str]) -> WordSimilar
         if not isinstance(context, str):
             raise UserError(f"contexts: each is a string; got {shown(context)}")
     vectors = torch.stack([found.word(word) for found in embed(run, list(contexts))], dim=1)  # [L N D]
-    directions = F.normalize(vectors.double(), dim=-1)
+    directions = F.normalize(vectors.cpu().double(), dim=-1)
     return WordSimilarity(word, list(contexts), (directions @ directions.mT).clamp(-1, 1).float())

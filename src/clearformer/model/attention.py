@@ -87,10 +87,10 @@ class Attention(nn.Module, ABC):
         return self.output(z.flatten(2))
 
     def mix(self, q: Q, k: K, v: V, mask: Mask, bias: Float[Tensor, "..."] | None, cache: Any) -> Z:
-        """Apply `formula` if scores or pattern are hooked, and else the quickest equivalent."""
+        """Apply `formula` if scores or pattern are hooked or it is a user's, and else the quickest equivalent."""
         if cache is not None:
             k, v = cache.append(mask.k_pos.shape[-1] - k.shape[2], k, v)
-        if self.has_hooks:
+        if self.has_hooks or type(self).formula is not Attention.formula:
             return self.formula(q, k, v, mask, bias)
         return fast.attention(q, k, v, mask, bias, self.scale, self.window, self.p_dropout, self.formula)
 

@@ -40,7 +40,8 @@ class ModelConfig(Spec):
         n_layers: Number of blocks; in an encoder-decoder, of the encoder's.
         n_decoder_layers: Number of blocks of an encoder-decoder's decoder; by default as many as the encoder has.
         max_seq_len: The longest sequence, in tokens, that the model reads.
-        dropout: The fraction of the embeddings, attention weights and sub-layer outputs set to 0 in training.
+        dropout: The fraction of the embeddings, attention weights (not linear attention's, which are never formed) and
+            sub-layer outputs set to 0 in training.
         tie_embeddings: Whether the head (LM head, unembedding) is the embedding matrix itself.
         attention: The kind of attention and its settings; see `model/attention.py`.
         position: How the model learns the order of tokens; see `model/positions.py`.

@@ -49,6 +49,27 @@ class Positions(nn.Module):
         return None
 
 
+SAID_BY = {"embeds": "embed", "rotates": "rotate", "adds_bias": "bias"}
+"""The flag of a kind that says which method its module overrides."""
+
+
+def build_positions(kind: "PositionBase", sizes: Sizes) -> Positions:
+    """Return a kind's module.
+
+    Raises:
+        ConfigError: a flag of the kind is not true of it, so that its effect would be left out where it is asked for.
+    """
+    positions = kind.build(sizes)
+    for flag, method in SAID_BY.items():
+        overrides = getattr(type(positions), method) is not getattr(Positions, method)
+        if overrides != getattr(kind, flag):
+            raise ConfigError(
+                f"model.position: {type(positions).__name__} has {'' if overrides else 'no '}{method} of its own: "
+                f"set {flag}: ClassVar[bool] = {overrides} in {type(kind).__name__}"
+            )
+    return positions
+
+
 class ConstantTables(Positions, ABC):
     """Positions read from constant tables, which are never saved and stay float32 when the model is cast.
 

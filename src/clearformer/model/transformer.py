@@ -35,7 +35,7 @@ from clearformer.model.config import ModelConfig
 from clearformer.model.fast import dropout
 from clearformer.model.masks import Mask
 from clearformer.model.norms import NoNorm
-from clearformer.model.positions import Positions, Sizes
+from clearformer.model.positions import Positions, Sizes, build_positions
 from clearformer.model.shapes import LastVectors, Logits, Padding, Source, SourcePadding, Tokens, Vectors
 
 
@@ -124,7 +124,7 @@ class Transformer(HookedModule, ABC):
         """Create a stack's parts as attributes named after `prefix`: `encoder_blocks`, `hook_encoder_embed`."""
         config, d = self.config, self.config.d_model
         sizes = Sizes(d, *config.attention.heads(d), config.max_seq_len, causal)
-        self.add_module(f"{prefix}position", config.position.build(sizes))
+        self.add_module(f"{prefix}position", build_positions(config.position, sizes))
         if config.n_token_types:
             self.token_types = nn.Embedding(config.n_token_types, d)
         norm = config.norm if config.embedding_norm else NoNorm()

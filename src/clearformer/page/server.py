@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import mimetypes
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
@@ -78,6 +79,8 @@ class PageServer:
             WebSocketRoute("/api/live", self.live),
         ]
         app = Starlette(routes=routes)
+        mimetypes.add_type("text/javascript", ".js")  # Windows may have another one, which browsers refuse
+        mimetypes.add_type("text/css", ".css")
         app.mount("/static", StaticFiles(directory=STATIC))
         return Guarded(app, gate)
 

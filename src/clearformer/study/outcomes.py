@@ -23,6 +23,7 @@ REPRODUCED, NOT_REPRODUCED, SLIP = "reproduced", "not reproduced", "a slip of th
 NOT_RUN, NOT_JUDGED = "not run yet", "not judged at this scale"
 HOLDS, REFUTED, UNDECIDED = "holds", "refuted", "undecided: the interval contains zero"
 FEW_SEEDS = "undecided: one seed has no interval"
+IS_THERE, HAS_NOT_RUN = "", "has not run yet"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -127,6 +128,7 @@ class Outcome:
         n_trials: The number of its runs, done or not.
         records: The measurements, by the arm's label and the seed.
         failures: Why runs failed, by their names.
+        unmeasured: The names of the runs of which some measures are missing; the others' values count.
         seeds: The number of seeds that replaces the study's own; None if the study's own was used.
     """
 
@@ -136,6 +138,7 @@ class Outcome:
     records: dict[str, dict[int, Record]]
     failures: dict[str, str]
     seeds: int | None = None
+    unmeasured: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return f"Outcome({self.study.name}: {self.n_done} of {count(self.n_trials, 'run')} done)"
@@ -151,12 +154,12 @@ class Outcome:
     @property
     def missing(self) -> list[str]:
         """The names of the runs that are not done and measured."""
-        return [
-            trial_name(arm.label, seed)
+        names = {
+            trial_name(arm.label, seed): seed in self.records.get(arm.label, {})
             for arm in self.study.arms
             for seed in self.study.seeds_of(arm, self.seeds)
-            if seed not in self.records.get(arm.label, {})
-        ]
+        }
+        return [name for name, is_there in names.items() if not is_there or name in self.unmeasured]
 
     @property
     def most_seeds(self) -> int:
@@ -165,7 +168,7 @@ class Outcome:
 
     @property
     def n_done(self) -> int:
-        return sum(len(by_seed) for by_seed in self.records.values())
+        return sum(len(by_seed) for by_seed in self.records.values()) - len(self.unmeasured)
 
     @property
     def is_whole(self) -> bool:
@@ -328,7 +331,10 @@ class Outcome:
             return f"undecided: {gap}", ""
         if self.scale < 1 and not self._is_probe(published.arm):
             return NOT_JUDGED, ""
-        if abs(measured.mean - published.published) <= published.tolerance:
+        distance, tolerance = abs(measured.mean - published.published), published.tolerance
+        if distance <= tolerance or math.isclose(
+            distance, tolerance, rel_tol=1e-9
+        ):  # 0.55 - 0.5 is above 0.05
             return REPRODUCED, ""
         return (SLIP, published.slip) if published.slip else (NOT_REPRODUCED, published.why)
 
@@ -353,21 +359,32 @@ class Outcome:
     def gap(self, label: str, name: str) -> str:
         """Say which seeds of an arm or a side have no finite number, where a mean of the others would mislead."""
         best = self.best(label)
-        arms = (best,) if best in self.records else self.study.sides.get(label, ())
-        runs = [(seed, record.values) for arm in arms for seed, record in self.records.get(arm, {}).items()]
-        diverged = [seed for seed, values in runs if "diverged_at" in values]
-        is_measured = any(name in values for _, values in runs)
-        without = [
-            seed
-            for seed, values in runs
-            if is_measured and seed not in diverged and not is_number(values.get(name))
-        ]
+        arms = (best,) if best in self.records else self.study.sides.get(label, (best,))
+        reasons: dict[str, list[int]] = {}
+        for arm in arms:
+            for seed in self.study.seeds_of(self.study.arm(arm), self.seeds):
+                reasons.setdefault(self._why_no_number(arm, seed, name), []).append(seed)
+        reasons.pop(HAS_NOT_RUN, None)  # the report names these apart
+        n = sum(map(len, reasons.values()))
+        reasons.pop(IS_THERE, None)
         parts = [
-            what if len(seeds) == len(runs) else f"{what} with {_seeds(seeds)}"
-            for seeds, what in ((diverged, "diverged"), (without, "gave no number"))
-            if seeds
+            reason if len(seeds) == n else f"{reason} with {_seeds(seeds)}"
+            for reason, seeds in reasons.items()
         ]
         return f"{label} {' and '.join(parts)}" if parts else ""
+
+    def _why_no_number(self, arm: str, seed: int, name: str) -> str:
+        """Return why a run has no finite number of a name, as the end of a sentence about its arm."""
+        run, record = trial_name(arm, seed), self.records.get(arm, {}).get(seed)
+        if record is not None and is_number(record.values.get(name)):
+            return IS_THERE
+        if record is not None and "diverged_at" in record.values:
+            return "diverged"
+        if record is None or (run in self.unmeasured and name not in record.values):
+            return "failed" if run in self.failures else HAS_NOT_RUN
+        if any(name in each.values for each in self.records[arm].values()):
+            return "gave no number"
+        return f"has no value {shown(name)}{did_you_mean(name, record.values)}"
 
 
 def _seeds(seeds: Iterable[int]) -> str:
@@ -396,14 +413,17 @@ def outcome(study: Study, store: Store, scale: float = 1.0, seeds: int | None = 
     wanted = trials(study, scale, seeds)
     places = Counter(trial.settings_key for trial in {trial.identity: trial for trial in wanted}.values())
     records: dict[str, dict[int, Record]] = {}
-    failures = {}
+    failures, unmeasured = {}, set()
     for trial in wanted:
         record = store.find(trial, or_without_its_file=places[trial.settings_key] == 1)
-        if record is not None and record.has(trial):
+        is_whole = record is not None and record.has(trial)
+        if record is not None and (is_whole or record.of(trial).measured):
             records.setdefault(trial.arm.label, {})[trial.seed] = record.of(trial)
-        elif (problem := store.failure(trial)) is not None:
+            if not is_whole:
+                unmeasured.add(trial.name)
+        if not is_whole and (problem := store.failure(trial)) is not None:
             failures[trial.name] = problem
-    return Outcome(study, scale, len(wanted), records, failures, seeds)
+    return Outcome(study, scale, len(wanted), records, failures, seeds, frozenset(unmeasured))
 
 
 def estimated(values: Sequence[float]) -> Estimate | None:

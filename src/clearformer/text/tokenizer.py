@@ -370,7 +370,6 @@ class OwnTokenizer(Tokenizer):
 
     def __init__(self, plain: Sequence[str], specials: Sequence[str], merges: Sequence[Merge] = ()) -> None:
         check_specials(plain, specials)
-        self._n_plain = len(plain)
         self.merges = tuple(merges)
         special_ids = {name: len(plain) + i for i, name in enumerate(specials)}
         super().__init__((*plain, *specials), special_ids, roles_of(special_ids))

@@ -15,7 +15,7 @@ from clearformer.errors import ClearformerError, ConfigError, RunError, UserErro
 from clearformer.model.positions import RoPE
 from clearformer.presets import resolve_settings
 from clearformer.study import Store
-from clearformer.study.everyday.caveats import TASKS, TOKENS, caveats
+from clearformer.study.everyday.caveats import BY_THE_CLOCK, CONTEXTS, TASKS, TOKENS, caveats
 from clearformer.study.everyday.comparison import compare, without_seed
 from clearformer.study.everyday.curves import RunCurve, curves, labels_of
 from clearformer.study.everyday.declared import declare, read_declaration
@@ -39,7 +39,6 @@ from clearformer.training.store.folder import RunFolder
         ("true,false", [True, False]),
         ("[1,2],[3,4]", [[1, 2], [3, 4]]),
         ('"a,b",c', ["a,b", "c"]),
-        ("3..1", []),
         ("x..y", ["x..y"]),
     ],
 )
@@ -63,6 +62,25 @@ def test_a_product_of_values_is_a_study() -> None:
     config = trials(study)[3].config
     assert config is not None
     assert (config.model.position.kind, config.train.lr, config.model.n_layers) == ("alibi", 3e-3, 2)
+
+
+def test_a_kind_and_a_setting_of_it_vary_together() -> None:
+    for values in (
+        {"model.ffn": ["relu2", "swiglu"], "model.ffn.d_ff": [64, 128]},
+        {"model.ffn.d_ff": [64, 128], "model.ffn": ["relu2", "swiglu"]},
+    ):
+        found = {trial.arm.label: trial.config for trial in trials(sweep("quick", values))}
+        for label, config in found.items():
+            assert config is not None
+            assert f"ffn={config.model.ffn.kind}" in label
+            assert f"d_ff={config.model.ffn.d_ff}" in label  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match=r"position of kind 'alibi' has no 'theta'"):
+        sweep("quick", {"model.position": ["rope", "alibi"], "model.position.theta": [10.0, 100.0]})
+
+
+def test_arms_that_are_the_same_run_are_refused() -> None:
+    with pytest.raises(UserError, match=r"^'position=rope' and .* are the same run: remove one"):
+        sweep("quick", {"model.position": ["rope", {"kind": "rope"}]})
 
 
 def test_a_file_of_settings_lies_beneath_what_is_typed(tmp_path: Path) -> None:
@@ -146,8 +164,8 @@ def test_values_that_are_no_list_are_refused(values: Any) -> None:
         (["quickk"], "there is no preset 'quickk'; did you mean 'quick'?"),
         (["quick", "train.lr="], "train.lr: a value is missing in ''"),
         (["quick", "train.lr=1e-3,,2e-3"], "train.lr: a value is missing"),
-        (["quick", "model.n_layers=3..1"], "model.n_layers: no values given, so there is nothing to run"),
-        (["quick", "seed=3..1"], "seed: no seeds given, so there is nothing to run"),
+        (["quick", "model.n_layers=3..1"], "model.n_layers: 3..1 has no values: write 1..3"),
+        (["quick", "seed=3..1"], "seed: 3..1 has no values: write 1..3"),
         (["quick", "seed=1,3"], "seed: a sweep takes consecutive seeds"),
         (["quick", "seed=a"], "seed: whole numbers of 0 or more"),
         (["quick", "seed=true"], "seed: whole numbers of 0 or more"),
@@ -194,12 +212,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Makes a run's folder with metrics of ten steps: losses fall from the given one by 0.1 a step."""
     monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
 
-    def make(name: str, loss: float, held_out: float | None, **settings: Any) -> Path:
+    def make(name: str, loss: float, held_out: float | None, sha256: str = "", **settings: Any) -> Path:
         folder = RunFolder(tmp_path / "runs" / name)
         folder.create(
             resolve_settings("quick", [{"model": {"vocab_size": 17}}, settings]),
             CharTokenizerSpec().train(["ab"]),
-            "",
+            sha256,
         )
         lines = [
             {"step": step, "tokens": 100 * step, "seconds": step / 2, "loss": loss - step / 10}
@@ -256,6 +274,33 @@ def test_runs_of_one_seed_are_no_sample_of_seeds(run: Callable[..., Path]) -> No
     assert (twice.values, twice.n, twice.low) == ((pytest.approx(2.1),), 1, None)
     held_out = found.differences[1].difference
     assert (held_out.values, held_out.low) == ((pytest.approx(0.3),), None)
+
+
+def test_unfinished_runs_are_left_out_of_the_means(run: Callable[..., Path]) -> None:
+    for seed in (1, 2):
+        run(f"a-{seed}", 3.0, 2.0, seed=seed)
+        run(f"b-{seed}", 3.0, 2.5, seed=seed, train={"lr": 0.5})
+    killed = run("a-3", 9.0, None, seed=3)
+    found = compare("a-1", "a-2", "a-3", "b-1", "b-2")
+    assert found.groups[0].val_loss is not None
+    assert found.groups[0].val_loss.values == (2.0, 2.0)
+    assert found.caveats == ["a-3 is not finished (step 10): left out of the means."]
+    assert [each.difference.n for each in found.differences] == [2, 2]
+    alone = compare(killed, "b-1")
+    assert alone.groups[0].train_loss is not None
+    assert alone.caveats[0] == "a-3 is not finished (step 10): its losses are so far."
+    assert "no seed in common" in alone.caveats[1]
+    assert "~ of runs that are not finished" in as_text(alone)
+
+
+def test_data_count_by_what_they_are_and_not_by_their_place(run: Callable[..., Path]) -> None:
+    run("a", 3.0, 2.0, sha256="1f", data={"path": "one.txt"})
+    run("b", 3.0, 2.0, sha256="1f", seed=2)
+    assert len(compare("a", "b").groups) == 1
+    run("c", 3.0, 2.0, sha256="2e", seed=3)
+    found = compare("b", "c")
+    assert len(found.groups) == 2
+    assert found.caveats[0].startswith("The data differ (data): ")
 
 
 def test_fine_tuned_runs_are_compared_though_what_they_began_with_is_gone(run: Callable[..., Path]) -> None:
@@ -323,10 +368,20 @@ def test_losses_of_other_tasks_are_not_subtracted(run: Callable[..., Path]) -> N
 
 
 def test_what_the_arms_of_a_sweep_share_is_true_of_what_varies() -> None:
-    assert sweep("quick", {"train.lr": [1, 2]}).fairness.endswith("all the same data in the same order.")
-    assert sweep("quick", {"tokenizer": ["bpe", "char"]}).fairness.endswith(TOKENS)
+    by_steps = {"train.max_steps": [5], "train.max_seconds": ["none"]}
+    in_order = "all the same data in the same order."
+    assert sweep("quick", {"train.lr": [1, 2], **by_steps}).fairness.endswith(in_order)
+    assert sweep("quick", {"train.lr": [1, 2]}).fairness.endswith(BY_THE_CLOCK)
+    assert in_order not in sweep("quick", {"train.batch_size": [8, 16], **by_steps}).fairness
+    assert CONTEXTS in sweep("quick", {"model.max_seq_len": [32, 64]}).fairness
+    assert sweep("quick", {"tokenizer": ["bpe", "char"], **by_steps}).fairness.endswith(TOKENS)
     assert TOKENS not in sweep("classify", {"tokenizer": ["bpe", "char"]}).fairness  # a loss counts texts
-    assert sweep("quick", {"train.objective": ["next_token", "masked"]}).fairness.endswith(TASKS)
+    objectives = {
+        "data.kind": ["labelled"],
+        "data.name": ["trec"],
+        "train.objective": ["masked", "classification"],
+    }
+    assert TASKS in sweep("masked", objectives).fairness
     other_data = sweep("quick", {"data.name": ["pydoc", "shakespeare"]}).fairness
     assert "the same data in the same order" not in other_data
     assert "The data differ (data.name)" in other_data

@@ -98,12 +98,40 @@ def test_a_scaled_training_judges_nothing_and_a_probe_does() -> None:
 
 def test_a_slip_is_called_so_and_what_was_not_run_too() -> None:
     slip = Published("a", "x", 2.0, 0.1, "4.1", slip="a digit is missing")
-    absent = Published("a", "y", 2.0, 0.1, "4.1")
-    one, other = found({"a": [3.0]}, published=(slip, absent)).published()
+    absent = Published("b", "x", 2.0, 0.1, "4.1")
+    one, other = found({"a": [3.0], "b": []}, published=(slip, absent)).published()
     assert (one.verdict, one.reason) == (SLIP, "a digit is missing")
     assert (other.verdict, other.measured) == (NOT_RUN, None)
-    right, _ = found({"a": [2.05]}, published=(slip, absent)).published()
+    right, _ = found({"a": [2.05], "b": []}, published=(slip, absent)).published()
     assert (right.verdict, right.reason) == (REPRODUCED, "")  # what is measured decides, not the declaration
+
+
+def test_a_number_at_the_edge_of_its_tolerance_is_reproduced() -> None:
+    """Though 0.55 - 0.5 is 0.05000000000000004."""
+    [judged] = found({"a": [0.55]}, published=(Published("a", "x", 0.5, 0.05, "4.1"),)).published()
+    assert judged.verdict == REPRODUCED
+
+
+def test_a_value_that_no_run_has_is_not_one_that_was_not_run() -> None:
+    claim = Claim("a is less", "xx", "a", "b")
+    of = found(
+        {"a": [1.0, 2.0], "b": [3.0, 4.0]}, published=(Published("a", "xy", 1.0, 1.0, "1"),), claims=(claim,)
+    )
+    assert of.published()[0].verdict == "undecided: a has no value 'xy'; did you mean 'x'?"
+    assert of.claims()[0].verdict.startswith("undecided: a has no value 'xx'")
+
+
+def test_a_seed_whose_measure_failed_leaves_a_verdict_open() -> None:
+    """As one that is no number does; what its other measures gave counts."""
+    claim = Claim("a is less", "x", "a", "b")
+    of = found({"a": [1.0, 1.1, 1.2], "b": [3.0, 3.1, 3.3]}, claims=(claim,))
+    assert of.claims()[0].verdict == HOLDS
+    partly = replace(of, failures={"b, seed 3": "no"}, unmeasured=frozenset({"b, seed 3"}))
+    assert partly.claims()[0].verdict == HOLDS
+    assert (partly.n_done, partly.missing, partly.is_whole) == (5, ["b, seed 3"], False)
+    del partly.records["b"][3]
+    without = replace(partly, unmeasured=frozenset())
+    assert without.claims()[0].verdict == "undecided: b failed with seed 3"
 
 
 def test_seeds_without_a_number_leave_verdicts_open() -> None:

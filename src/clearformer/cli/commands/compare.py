@@ -40,8 +40,8 @@ def as_text(found: "Comparison") -> str:
     heads = ("run", *short, "seeds", "steps", "parameters", "training loss", "held-out loss")
     parts = [paragraph(caveat) for caveat in found.caveats]  # first: they say what the numbers are worth
     parts.append(table(heads, [row(group, found.differ) for group in found.groups], n_left=1 + len(short)))
-    if any(not run.is_whole for group in found.groups for run in group.runs):
-        parts.append("~ measured on a part of the held-out data: the run is not finished.")
+    if any(not _is_final(group) for group in found.groups):
+        parts.append("~ of runs that are not finished, which may be measured on a part of the held-out data.")
     if found.differences:
         parts.append("\n".join(map(line, found.differences)))
     return "\n\n".join(parts)
@@ -54,16 +54,23 @@ def row(group: "Group", differ: list[str]) -> tuple[str, ...]:
 
     steps = sorted({run.step for run in group.runs})
     name = group.name if len(group.runs) == 1 else f"{group.name} and {len(group.runs) - 1} more"
-    part = "" if all(run.is_whole for run in group.runs) else "~"
+    part = "" if _is_final(group) else "~"
     return (
         name,
         *("-" if group.settings[key] is None else written(group.settings[key]) for key in differ),
         ", ".join(str(run.seed) for run in group.runs),
         " to ".join(f"{step:,}" for step in (steps[0], steps[-1])[: len(steps)]),
         f"{group.parameters:,}",
-        interval(group.train_loss),
+        part + interval(group.train_loss),
         part + interval(group.val_loss),
     )
+
+
+def _is_final(group: "Group") -> bool:
+    """Whether a group's losses are of finished runs, on all of the held-out data if there are any."""
+    from clearformer.study.everyday.comparison import counted
+
+    return all(run.is_finished and (run.is_whole or run.val_loss is None) for run in counted(group.runs))
 
 
 def line(difference: "Difference") -> str:

@@ -41,7 +41,6 @@ def sweep(
     with importing():
         from clearformer.study.everyday import sweep as sweeps
         from clearformer.study.everyday.declared import declare
-        from clearformer.study.trials import trials
         from clearformer.study.workers.pool import check_jobs
 
     check_not_empty("--name", [name])
@@ -52,11 +51,10 @@ def sweep(
     with named_as_options(("name", "jobs")):
         check_jobs(jobs)
         study = sweeps.sweep(preset, values, name=name)
-    trials(study)  # raises if a setting is wrong, before anything is written
     if name is None:
         study = replace(study, name=sweeps.free_name(study, store))
     declare(study, store)
     typer.echo(f"study {study.name}: {sweeps.described(study)}", err=True)
-    for caveat in sweeps.caveats_of(preset, [key for key in values if len(values[key]) > 1]):
+    for caveat in sweeps.caveats_of(study, [key for key in values if len(values[key]) > 1]):
         typer.echo(f"note: {caveat}", err=True)
     run_and_tell([study], selection_of([study], store, 1.0, None, device), jobs, slurm, as_json)

@@ -10,7 +10,7 @@ from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import count
 from clearformer.study.outcomes import ClaimVerdict, Estimate, Outcome, PublishedVerdict
 from clearformer.study.report.content import diverged_lines
-from clearformer.study.report.words import as_written
+from clearformer.study.report.words import as_written, estimate_text
 from clearformer.study.store import Store
 from clearformer.study.study import Study
 from clearformer.study.trials import Trial, trials
@@ -215,21 +215,20 @@ def numbers(found: Outcome) -> str:
         each = ((label, name, found.estimate(label, name)) for label in found.labels for name in names)
         measured = [(label, name, interval(estimate)) for label, name, estimate in each if estimate]
         return table(("arm", "value", "measured"), measured, n_left=2)
-    rows = [(label, *(interval(found.estimate(label, name)) for name in names)) for label in found.labels]
+    rows = [(label, *(_of_seeds(found, label, name) for name in names)) for label in found.labels]
     return table(("arm", *names), rows) if rows else ""
+
+
+def _of_seeds(found: Outcome, label: str, name: str) -> str:
+    """Format an arm's number, and of how many of its seeds it is where some lack it."""
+    estimate, n = found.estimate(label, name), len(found.records[found.best(label)])
+    part = f" ({estimate.n} of {n})" if estimate and estimate.n < n else ""
+    return interval(estimate) + part
 
 
 def interval(estimate: Estimate | None) -> str:
     """Format a mean and half the width of its 95% interval."""
-    if estimate is None:
-        return "-"
-    mean = _digits(estimate.mean, 4)
-    return mean if not estimate.half_width else f"{mean} ± {_digits(estimate.half_width, 2)}"
-
-
-def _digits(value: float, n: int) -> str:
-    """Format a number with `n` digits, or as a whole number if it has more before the point: never as `1.6e+02`."""
-    return f"{value:,.0f}" if abs(value) >= 10 ** (n - 1) else f"{value:.{n}g}"
+    return "-" if estimate is None else estimate_text(estimate)
 
 
 def _published_row(each: PublishedVerdict) -> tuple[str, ...]:
@@ -240,6 +239,8 @@ def _published_row(each: PublishedVerdict) -> tuple[str, ...]:
 
 def _claim_line(each: ClaimVerdict) -> str:
     difference = (
-        "" if each.difference is None else f" ({each.lower} - {each.higher}: {interval(each.difference)})"
+        ""
+        if each.difference is None
+        else f" ({each.lower} - {each.higher}: {interval(each.difference)}, {count(each.difference.n, 'seed')})"
     )
     return paragraph(f"{each.text} {each.verdict}{difference}")

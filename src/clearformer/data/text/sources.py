@@ -90,7 +90,9 @@ class FileSource(Source):
             subfolders[:] = [name for name in subfolders if not name.startswith(".")]
             visible = (Path(folder, name) for name in files if not name.startswith("."))
             names += [path.relative_to(self.root) for path in visible if path.is_file()]
-        return [self.root / path for path in sorted(names)]
+        return [
+            self.root / path for path in sorted(names, key=lambda path: path.parts)
+        ]  # everywhere in one order
 
     def check(self) -> None:
         """Refuse a path that cannot be a text, before any file is read.

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from clearformer.decoding.arguments import check_kind
 from clearformer.errors import UserError, did_you_mean
+from clearformer.lens.activations import has_known_matrices
 from clearformer.lens.causal.sites import Site, heads_of
 from clearformer.lens.inputs import check_model
 from clearformer.model import Transformer
-from clearformer.model.attention import ProjectedHeads
 
 
 def edited_copy(
@@ -64,7 +64,7 @@ def copy_without_heads(model: Transformer, heads: Iterable[Site]) -> Transformer
         if site not in known:
             raise UserError(f"{site} is not a head of this model; heads_of(model) lists them")
         layer = copy.get_submodule(site.name.rpartition(".")[0])
-        if not isinstance(layer, ProjectedHeads) or not isinstance(layer.W_O, nn.Linear):
+        if not has_known_matrices(layer) or not isinstance(layer.W_O, nn.Linear):
             raise UserError(
                 f"{site} has no output matrix whose weights could be zeroed; edit its activation: zero(site)"
             )

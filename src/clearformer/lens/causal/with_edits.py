@@ -259,7 +259,7 @@ def with_edits(
         token="" if inputs.class_names else inputs.labels[at],
         position=at,
         predicted=_predicted(inputs, *logits),
-        kl=float(divergence(*(each.double() for each in logits))),
+        kl=float(divergence(*(each.cpu().double() for each in logits))),
         tokens=inputs.labels,
         targets=inputs.predicted_labels,
         losses_before=losses_before.copy(),
@@ -419,7 +419,7 @@ def _mean(losses: Float[np.ndarray, " T"]) -> float:
 
 def _predicted(inputs: Inputs, before: Float[Tensor, " V"], after: Float[Tensor, " V"]) -> list[Predicted]:
     """Return the likeliest of either side, ordered by their probability without edits."""
-    logits = [each.double().cpu() for each in (before, after)]
+    logits = [each.cpu().double() for each in (before, after)]
     likeliest = [each.topk(min(TOP, len(each))).indices.tolist() for each in logits]
     probabilities = [each.softmax(-1) for each in logits]
     ids = sorted({*likeliest[0], *likeliest[1]}, key=lambda each: (-float(probabilities[0][each]), each))

@@ -205,7 +205,7 @@ def weight_distances(model: Transformer, other: Transformer) -> tuple[list[Dista
 
 def _plain(values: Tensor) -> Tensor:
     """Return the numbers of a tensor as a vector in float64."""
-    return values.detach().flatten().double().cpu()
+    return values.detach().flatten().cpu().double()
 
 
 def activation_distances(cache: ActivationCache, other: ActivationCache) -> list[Distance]:

@@ -28,11 +28,11 @@ from clearformer.decoding import Text
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, needs_extra, shown
 from clearformer.hooks import hook_points
+from clearformer.lens.activations import has_known_matrices
 from clearformer.lens.comparison.pairs import check_alike, texts_of
 from clearformer.lens.inputs import Inputs, quiet, read
 from clearformer.lens.showing import Shown, Table, heat_map
 from clearformer.model import Encoder, Transformer
-from clearformer.model.attention import ProjectedHeads
 
 By = Literal["pattern", "output"]
 POINTS: dict[By, str] = {"pattern": "hook_pattern", "output": "hook_z"}
@@ -198,7 +198,7 @@ def features(inputs: Inputs, by: By, window: int | None) -> dict[str, Float[Tens
             if by == "pattern"
             else similarities_of_tokens(model.get_submodule(path), activation)
         )
-        rows.setdefault(kind_of(path), []).append(of_layer.double().cpu())
+        rows.setdefault(kind_of(path), []).append(of_layer.cpu().double())
     return {kind: torch.cat(each) for kind, each in rows.items()}
 
 
@@ -218,10 +218,11 @@ def patterns_of(
 def similarities_of_tokens(layer: nn.Module, z: Float[Tensor, "1 T H Dh"]) -> Float[Tensor, "H F"]:
     """Return the products of the centred vectors that each head writes at every two positions."""
     written = z[0].transpose(0, 1)  # [H T Dh]
-    if isinstance(layer, ProjectedHeads) and isinstance(layer.W_O, nn.Linear):
+    if has_known_matrices(layer) and isinstance(layer.W_O, nn.Linear):
         outputs = layer.W_O.weight.detach().unflatten(1, (layer.n_heads, -1))  # [D H Dh]
         written = torch.einsum("htc,dhc->htd", written, outputs)
-    written = written.double() - written.double().mean(1, keepdim=True)
+    written = written.cpu().double()
+    written -= written.mean(1, keepdim=True)
     return (written @ written.mT).flatten(1)
 
 

@@ -21,7 +21,7 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, count, shown
-from clearformer.lens.activations import SubLayer, check_part
+from clearformer.lens.activations import SubLayer, check_part, has_known_matrices
 from clearformer.lens.causal.metrics import loss_of
 from clearformer.lens.comparison.pairs import texts_of
 from clearformer.lens.inputs import quiet, read
@@ -136,7 +136,7 @@ def find_head(model: Transformer, layer: int, head: int, attention: SubLayer) ->
     at_layer = checked_number("layer", layer, n_layers)
     path = f"{prefix}blocks.{at_layer}.{'cross_attn' if attention == 'cross_attn' else 'attn'}"
     module = model.get_submodule(path)
-    if not isinstance(module, ProjectedHeads):
+    if not has_known_matrices(module):
         raise UserError(
             f"{path} has {model.config.attention.kind} attention, whose heads have no matrices of their own: only "
             "multihead and linear attention have"

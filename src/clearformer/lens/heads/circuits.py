@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from clearformer.lens.activations import computes_as_known
 from clearformer.model import Transformer
 from clearformer.model.attention import DotModule, ProjectedHeads, SharedModule
 from clearformer.model.norms import LayerNormModule, RMSNormModule, at_least_float32
@@ -44,6 +45,8 @@ class Circuits:
         if self.unembeddings is None or name.startswith("encoder_blocks") or not self._is_direct(name, at=-1):
             return nan
         layer = self._layer(name)
+        if not computes_as_known(layer):
+            return nan
         n_heads, n_kv_heads = getattr(layer, "n_heads", 1), getattr(layer, "n_kv_heads", 1)
         values = matrix_of(layer, "W_V", self.identity).unflatten(0, (n_kv_heads, -1))  # [K Dh D]
         outputs = matrix_of(layer, "W_O", self.identity).unflatten(1, (n_heads, -1))  # [D H Dh]
@@ -57,7 +60,7 @@ class Circuits:
     def matching(self, name: str, head: int) -> float:
         """Score W_E W_Q W_K^T W_E^T: how strongly a token attends to each token, ignoring positions."""
         layer = self._layer(name)
-        if not self._is_direct(name, at=0):
+        if not self._is_direct(name, at=0) or not computes_as_known(layer):
             return nan
         if isinstance(layer, ProjectedHeads):
             queries = weight_of(layer.W_Q).unflatten(0, (layer.n_heads, -1))[head]
@@ -121,7 +124,7 @@ def eigenvalue_score(matrix: Float[Tensor, "Dh Dh"]) -> float:
     """Return sum of Re(lambda) over sum of |lambda|: 1 if all eigenvalues are positive, NaN if all are 0 or unknown."""
     if not matrix.isfinite().all():
         return nan  # LAPACK may end the process
-    values = torch.linalg.eigvals(matrix.double())
+    values = torch.linalg.eigvals(matrix.cpu().double())
     size = values.abs().sum().item()
     return values.real.sum().item() / size if size else nan
 

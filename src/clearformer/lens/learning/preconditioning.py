@@ -51,9 +51,8 @@ def preconditioner_of(optimizer: Optimizer) -> Callable[[Tensor, Mapping, Mappin
     Raises:
         UserError: it is unknown.
     """
-    for kind, preconditioned in PRECONDITIONERS.items():
-        if isinstance(optimizer, kind):
-            return preconditioned
+    if (preconditioned := PRECONDITIONERS.get(type(optimizer))) is not None:  # a subclass may step otherwise
+        return preconditioned
     raise UserError(
         f"train.optimizer: what {type(optimizer).__name__} does to one window's gradient is unknown; TracIn supports "
         "adam, adamw and muon"
@@ -72,15 +71,15 @@ def by_muon(gradient: Tensor, state: Mapping[str, Tensor], _group: Mapping) -> T
     """Return (M M^T)^(-1/2) g on the shorter side, with Muon's scale for tall matrices."""
     if not state:
         return torch.zeros_like(gradient)
-    momentum = state["momentum"].double()
+    momentum = state["momentum"].cpu().double()
     scale = max(1.0, momentum.shape[0] / momentum.shape[1]) ** 0.5
     is_wide = momentum.shape[0] <= momentum.shape[1]
     gram = momentum @ momentum.T if is_wide else momentum.T @ momentum
     values, vectors = torch.linalg.eigh(gram)
     least = LEAST_SINGULAR_VALUE * momentum.norm().clamp_min(torch.finfo(torch.float32).tiny)
     root = (vectors / values.clamp_min(0).sqrt().clamp_min(least)) @ vectors.T
-    wide = gradient.double()
-    return (scale * (root @ wide if is_wide else wide @ root)).to(gradient.dtype)
+    wide = gradient.cpu().double()
+    return (scale * (root @ wide if is_wide else wide @ root)).to(gradient)
 
 
 def by_sgd(gradient: Tensor, _state: Mapping[str, Tensor], _group: Mapping) -> Tensor:

@@ -272,5 +272,5 @@ def products(
 
 def inner_product(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
     """Return the inner product of two sets of tensors, in float64."""
-    terms = [(one[name].double() * other[name].double()).sum() for name in one]
+    terms = [(one[name].cpu().double() * other[name].cpu().double()).sum() for name in one]
     return torch.stack(terms).sum().item()

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from clearformer.errors import UserError
 from clearformer.hooks import ActivationCache, Hook, HookFn
-from clearformer.lens.activations import kept
+from clearformer.lens.activations import has_known_heads, kept
 from clearformer.lens.inputs import Inputs
 from clearformer.lens.ledgers.readout import final_vectors
 from clearformer.lens.ledgers.stream import check_norm
 from clearformer.model import Transformer
-from clearformer.model.attention import Attention, LastModule
+from clearformer.model.attention import Attention
 from clearformer.model.block import Block
 from clearformer.model.feedforward import FeedForward, GatedFeedForward
 from clearformer.model.norms import LayerNormModule, RMSNormModule
@@ -60,10 +60,13 @@ def check_known_parts(model: Transformer) -> None:
         for name in ("ln1", "ln_cross", "ln2"):
             if (norm := getattr(module, name)) is not None:
                 check_norm(norm, f"{path}.{name}")
-        known = (Attention, LastModule), (FeedForward, GatedFeedForward, type(None))
-        for name, types in zip(("attn", "mlp"), known, strict=True):
-            if not isinstance(part := getattr(module, name), types):
-                raise UserError(f"{path}.{name}: a {type(part).__name__} cannot be held constant")
+        known = {
+            "attn": has_known_heads(module.attn),
+            "mlp": isinstance(module.mlp, FeedForward | GatedFeedForward | None),
+        }
+        for name in (name for name, is_known in known.items() if not is_known):
+            kind = type(getattr(module, name)).__name__
+            raise UserError(f"{path}.{name}: a {kind} cannot be held constant")
 
 
 def held_hooks(model: Transformer, cache: ActivationCache) -> dict[str, HookFn]:

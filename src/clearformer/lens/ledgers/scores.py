@@ -24,7 +24,14 @@ from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, count
 from clearformer.hooks import ActivationCache
-from clearformer.lens.activations import SubLayer, block_in_the_open, check_part, kept, points_before
+from clearformer.lens.activations import (
+    SubLayer,
+    block_in_the_open,
+    check_part,
+    computes_as_known,
+    kept,
+    points_before,
+)
 from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
 from clearformer.lens.ledgers.residual import Part
 from clearformer.lens.ledgers.stream import (
@@ -395,7 +402,7 @@ def attention_of(block: Block, sublayer: str, layer: int) -> Attention:
         UserError: its kind has no such scores.
     """
     module = getattr(block, sublayer)
-    if not isinstance(module, DotModule | SharedModule | MultiHeadModule):
+    if not isinstance(module, DotModule | SharedModule | MultiHeadModule) or not computes_as_known(module):
         kind = type(module).__name__.removesuffix("Module").lower()
         raise UserError(
             f"layer {layer} has {kind} attention, which has no score q.k: only dot, shared and multihead attention do"

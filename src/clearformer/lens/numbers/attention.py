@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from clearformer.lens.activations import computes_as_known
 from clearformer.lens.numbers.rules import (
     Activated,
     Distance,
@@ -80,7 +81,7 @@ class Head:
 def attention_steps(way: Way, head: Head) -> None:
     """Add the steps of a head, up to its output."""
     module = head.module
-    if not isinstance(module, KNOWN):
+    if not (isinstance(module, KNOWN) and computes_as_known(module)):
         return  # a user's kind: its output is shown, but not how it is computed
     if isinstance(module, LastModule):
         z = way.activation(f"{head.path}.hook_z", "z", 0)
@@ -406,7 +407,7 @@ def written_by_head(way: Way, head: Head, z: Source) -> None:
 def attention_out(way: Way, path: str, out: str, module: nn.Module, symbol: str) -> Source:
     """Add the step to the output of all heads together."""
     made = way.activation(out, symbol)
-    if not isinstance(module, KNOWN):
+    if not (isinstance(module, KNOWN) and computes_as_known(module)):
         why = f"{path} is a {type(module).__name__}, a custom kind: how it computes a number is unknown"
         return way.add(made, "the attention's output", f"{symbol} = attention", "own", None, why)
     name = f"{path}.hook_z"

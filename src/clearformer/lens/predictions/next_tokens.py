@@ -100,7 +100,7 @@ def next_tokens(
     inputs = read(subject, text, output, tokenizer=tokenizer, masked=masked)
     at = inputs.predicting(position)
     with quiet(inputs.model):
-        logits = outputs_at(inputs, at).double().cpu()
+        logits = outputs_at(inputs, at).cpu().double()
     ids = logits.topk(min(top, len(logits))).indices
     rows = [(logits / temperature).softmax(-1)[ids].numpy() for temperature in wanted]
     labels = [inputs.output_label(token) for token in ids.tolist()]

@@ -11,6 +11,14 @@ LOSSES = "The training losses count different things: compare the held-out ones.
 HELD_OUT = (
     "Other tokens are hidden, in held-out texts too: compare losses of the same share and choice of tokens."
 )
+CONTEXTS = (
+    "The contexts differ, and so how many tokens held-out predictions are made from: clearformer eval RUN --context N "
+    "measures all at one context."
+)
+BY_THE_CLOCK = (
+    "Runs end by the clock, so they take different numbers of steps: to compare at equal steps, give train.max_steps "
+    "and train.max_seconds=none."
+)
 LOSS_KEYS = frozenset({"train.label_smoothing", "train.r_drop"})
 """The settings that change what a training loss counts, and no held-out loss."""
 HELD_OUT_KEYS = frozenset({"train.objective.fraction", "train.objective.whole_words"})
@@ -33,6 +41,8 @@ def caveats(differ: Collection[str], predicts_classes: bool) -> list[str]:
         told.append(LOSSES)
     if HELD_OUT_KEYS & set(differ):
         told.append(HELD_OUT)
+    if not predicts_classes and "model.max_seq_len" in differ:
+        told.append(CONTEXTS)
     if not predicts_classes and any(key.partition(".")[0] == "tokenizer" for key in differ):
         told.append(TOKENS)
     if data := [key for key in differ if key.partition(".")[0] == "data"]:

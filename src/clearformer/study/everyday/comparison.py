@@ -1,6 +1,7 @@
 """Compare runs: the settings that differ, and the losses, with intervals over runs that differ only in the seed."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -17,9 +18,11 @@ from clearformer.runs.folders import RunLike, find_run, name_of
 from clearformer.study.everyday.caveats import TASK_KEYS, caveats
 from clearformer.study.measures.losses import last_training_loss
 from clearformer.study.outcomes import Estimate, estimated
+from clearformer.study.running import is_trained
 from clearformer.study.trials import deciding, digest, is_place
 from clearformer.text import ByteTokenizerSpec
 from clearformer.training.config import RunConfig
+from clearformer.training.store.checkpoint import list_checkpoints
 from clearformer.training.store.folder import RunFolder, read_metrics
 
 VALUES = ("train_loss", "val_loss")
@@ -41,6 +44,7 @@ class ComparedRun(Result):
         train_loss: The mean over the last twentieth of the steps, in nats a token.
         val_loss: The last held-out loss, over the whole split once the run has ended; None if it was not evaluated.
         is_whole: Whether `val_loss` is over the whole split.
+        is_finished: Whether the training has reached its end.
     """
 
     run: str
@@ -50,6 +54,7 @@ class ComparedRun(Result):
     train_loss: float
     val_loss: float | None
     is_whole: bool
+    is_finished: bool
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -61,7 +66,8 @@ class Group(Result):
         settings: The settings that differ between groups, by key.
         parameters: The number of parameters of the model.
         runs: The runs.
-        train_loss: The mean over the seeds; runs of one seed count as their mean, as they are no sample of seeds.
+        train_loss: The mean over the seeds of the finished runs, or of all where none is; runs of one seed count as
+            their mean, as they are no sample of seeds.
         val_loss: Likewise; None if no run was evaluated.
     """
 
@@ -129,9 +135,10 @@ def compare(*runs: RunLike | str | PathLike[str]) -> Comparison:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"compare: the run {twice} is given twice")
     configs = [folder.read_config() for folder in folders]
+    data = [_data_of(folder) for folder in folders]
     members: dict[str, list[int]] = {}
     for i, config in enumerate(configs):
-        members.setdefault(without_seed(config), []).append(i)
+        members.setdefault(without_seed(config, data[i]), []).append(i)
     settings = [flat(whole(configs[i[0]])) for i in members.values()]
     differ = differing(settings)
     groups = [
@@ -139,7 +146,9 @@ def compare(*runs: RunLike | str | PathLike[str]) -> Comparison:
         for chosen, own in zip(members.values(), settings, strict=True)
     ]
     classify = all(config.train.objective.predicts_classes for config in configs)
-    return Comparison(differ, groups, differences(groups), caveats(differ, classify))
+    found = differences(groups)
+    told = caveats(_differ_in_data(differ, data), classify)
+    return Comparison(differ, groups, found, [*told, *_unfinished(groups), *_apart(groups, found)])
 
 
 def _folder_of(run: RunLike | str | PathLike[str]) -> RunFolder:
@@ -149,10 +158,53 @@ def _folder_of(run: RunLike | str | PathLike[str]) -> RunFolder:
     return run.folder
 
 
-def without_seed(config: RunConfig) -> str:
+def _data_of(folder: RunFolder) -> str | None:
+    """Return the SHA-256 of a run's training data; None if it is not known."""
+    with suppress(RunError):
+        return folder.trained_on()
+    return None
+
+
+def _differ_in_data(differ: Sequence[str], data: Sequence[str | None]) -> list[str]:
+    """Return the settings that differ, with the places of the data only if the data themselves may differ."""
+    if len(set(data)) == 1 and None not in data:
+        return [
+            key for key in differ if not (key.startswith("data.") and is_place(key.removeprefix("data.")))
+        ]
+    names_data = any(key.partition(".")[0] == "data" for key in differ)
+    return [*differ, *(["data"] if len(set(data) - {None}) > 1 and not names_data else [])]
+
+
+def _unfinished(groups: Sequence[Group]) -> list[str]:
+    """Return a sentence for each run that has not reached its end."""
+    return [
+        f"{run.run} is not finished (step {run.step:,}): "
+        + (
+            "left out of the means."
+            if any(each.is_finished for each in group.runs)
+            else "its losses are so far."
+        )
+        for group in groups
+        for run in group.runs
+        if not run.is_finished
+    ]
+
+
+def _apart(groups: Sequence[Group], found: Sequence[Difference]) -> list[str]:
+    """Return a sentence for each group of the first one's task that shares no seed with it."""
+    paired = {difference.group for difference in found}
+    return [
+        f"{group.name} and {groups[0].name} have no seed in common: there is no paired difference."
+        for group in groups[1:]
+        if group.name not in paired and _is_same_task(group, groups[0])
+    ]
+
+
+def without_seed(config: RunConfig, data_sha256: str | None = None) -> str:
     """Return a hash of everything that determines a run's result, except the seed.
 
-    A pretrained run counts by its weights, or by its path once it is gone.
+    Data count by their SHA-256, or by their paths where it is not known. A pretrained run counts by its weights, or by
+    its path once it is gone.
     """
     settings = whole(config)
     try:
@@ -161,7 +213,7 @@ def without_seed(config: RunConfig) -> str:
         here = config.replace(train=config.train.replace(pretrained=None), tokenizer=ByteTokenizerSpec())
         settings = deciding(here, settings)
     paths = {key: value for key, value in whole(config.data).items() if is_place(key)}
-    return digest({**settings, "seed": None, "paths": paths})
+    return digest({**settings, "seed": None, "read": data_sha256 or paths})
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -179,9 +231,14 @@ def _group(runs: Sequence[tuple[RunFolder, RunConfig]], settings: dict[str, Any]
         settings=settings,
         parameters=sum(measured_parameters(build_on_meta(runs[0][1].model)).values()),
         runs=compared,
-        train_loss=estimated(list(by_seed(compared, "train_loss").values())),
-        val_loss=estimated(list(by_seed(compared, "val_loss").values())),
+        train_loss=estimated(list(by_seed(counted(compared), "train_loss").values())),
+        val_loss=estimated(list(by_seed(counted(compared), "val_loss").values())),
     )
+
+
+def counted(runs: Sequence[ComparedRun]) -> Sequence[ComparedRun]:
+    """Return the runs that means are of: the finished ones, or all if none is."""
+    return [run for run in runs if run.is_finished] or runs
 
 
 def _compared(folder: RunFolder, config: RunConfig) -> ComparedRun:
@@ -194,8 +251,16 @@ def _compared(folder: RunFolder, config: RunConfig) -> ComparedRun:
         seconds=lines[-1]["seconds"],
         train_loss=last_training_loss(lines, lines[-1]["step"]),
         val_loss=evaluated.get("val_loss"),
-        is_whole=evaluated.get("val_share", 1) >= 1,
+        is_whole=bool(evaluated) and evaluated.get("val_share", 1) >= 1,
+        is_finished=_is_finished(folder, config, lines[-1]),
     )
+
+
+def _is_finished(folder: RunFolder, config: RunConfig, last: Mapping[str, Any]) -> bool:
+    """Whether a run has reached its end; without any checkpoint, whether its last line is of the whole split."""
+    if list_checkpoints(folder.checkpoints):
+        return is_trained(folder, config.train)
+    return last.get("val_loss") is not None and last.get("val_share", 1) >= 1
 
 
 def lines_of(folder: RunFolder) -> list[dict[str, Any]]:
@@ -226,15 +291,19 @@ def differences(groups: Sequence[Group]) -> list[Difference]:
     """
     found = []
     for group in groups[1:]:
-        if any(group.settings.get(key) != groups[0].settings.get(key) for key in TASK_KEYS):
+        if not _is_same_task(group, groups[0]):
             continue
         for value in VALUES:
-            ours, theirs = by_seed(group.runs, value), by_seed(groups[0].runs, value)
+            ours, theirs = (by_seed(counted(each.runs), value) for each in (group, groups[0]))
             both = sorted(ours.keys() & theirs.keys())
             difference = estimated([ours[seed] - theirs[seed] for seed in both])
             if difference is not None:
                 found.append(Difference(group.name, groups[0].name, value, difference))
     return found
+
+
+def _is_same_task(group: Group, other: Group) -> bool:
+    return all(group.settings.get(key) == other.settings.get(key) for key in TASK_KEYS)
 
 
 def by_seed(runs: Sequence[ComparedRun], value: str) -> dict[int, float]:

@@ -14,7 +14,7 @@ from clearformer.runs.folders import find_run, name_of
 from clearformer.study.everyday.comparison import lines_of
 from clearformer.study.everyday.text_plot import Line, text_plot
 from clearformer.study.measures.losses import HELD_OUT, SECONDS, STEP, TOKENS, TRAINING, curve
-from clearformer.study.report.figures.drawing import COLOURS
+from clearformer.study.report.figures.drawing import COLOURS, number_ticks
 
 Over = Literal["steps", "tokens", "seconds"]
 COLUMNS: dict[str, int] = {"steps": STEP, "tokens": TOKENS, "seconds": SECONDS}
@@ -130,7 +130,8 @@ def draw(curves: Curves, axes: Any) -> None:
     is_one = len(curves.runs) == 1
     for i, (run, label) in enumerate(zip(curves.runs, labels_of(curves.runs), strict=True)):
         colour = COLOURS[i % len(COLOURS)]
-        axes.plot(*zip(*run.training, strict=True), color=colour, linewidth=0.8, alpha=0.6)
+        alone = "o" if len(run.training) == 1 else None  # a line of one point would not be seen
+        axes.plot(*zip(*run.training, strict=True), color=colour, linewidth=0.8, alpha=0.6, marker=alone)
         if is_one or not run.held_out:
             ends.append((run.training[-1], "training" if is_one else label, colour))
         if run.held_out:
@@ -144,7 +145,7 @@ def draw(curves: Curves, axes: Any) -> None:
     axes.tick_params(colors=INK, labelsize=8)
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}" if abs(x) >= 1 or x == 0 else f"{x:g}")
+    number_ticks(axes.xaxis)
     name_at_ends(axes, ends)
 
 

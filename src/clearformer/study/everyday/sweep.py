@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,20 @@ from clearformer.config import Spec, explicit, flat, merge, nested, parse_overri
 from clearformer.errors import ConfigError, UserError, count, shortened, shown
 from clearformer.files import user_path
 from clearformer.presets import preset as preset_of_name
-from clearformer.study.everyday.caveats import caveats
+from clearformer.study.everyday.caveats import BY_THE_CLOCK, caveats
 from clearformer.study.everyday.declared import CURVES, FILE, read_declaration
 from clearformer.study.lectures import studies
 from clearformer.study.measures.losses import LOSSES
 from clearformer.study.store import Store
 from clearformer.study.study import Study, Training
+from clearformer.study.trials import trials
 from clearformer.training.config import RunConfig
 
 RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 MOST_RUNS = 10_000
-SHOWN = ("train_loss", "val_loss", "perplexity", "parameters")
+SHOWN = ("train_loss", "val_loss", "parameters", "steps")
+DRAWN_BY = frozenset({"train.batch_size", "train.grad_accum_steps", "model.max_seq_len"})
+"""The settings by which a seed draws other data, beside those of the data and the tokenizer."""
 
 Values = Mapping[str, Sequence[Any]]
 
@@ -39,7 +43,7 @@ def sweep(preset: str, values: Values, *, seeds: range = range(1, 2), name: str 
 
     Raises:
         ConfigError: there is no such preset, or the name is invalid.
-        UserError: there is nothing to run, or too much, a value is given twice, or values are no list.
+        UserError: there is nothing to run, or too much, two arms would be the same run, or values are no list.
     """
     preset_of_name(preset)
     seeds = as_range(values.get("seed", seeds))
@@ -58,7 +62,7 @@ def sweep(preset: str, values: Values, *, seeds: range = range(1, 2), name: str 
         raise UserError(f"a sweep of {count(n_runs, 'run')}: at most {MOST_RUNS:,}; remove some values")
     varied = {key: each for key, each in values.items() if len(each) > 1}
     short = short_names(varied)
-    return Study(
+    study = Study(
         name=default_name(preset, list(short.values())) if name is None else name,
         question=question(preset, list(varied)),
         lecture="",
@@ -70,11 +74,20 @@ def sweep(preset: str, values: Values, *, seeds: range = range(1, 2), name: str 
         measures=(LOSSES,),
         shown=SHOWN,
         figures=(CURVES,),
-        fairness=fairness(preset, varied),
         refuted_if="",
         seeds=len(seeds),
         first_seed=seeds.start,
     )
+    _check_no_two_are_one(study)
+    return replace(study, fairness=fairness(study, varied))
+
+
+def _check_no_two_are_one(study: Study) -> None:
+    """Raise UserError if two arms are the same run, as where a value is spelled in two ways."""
+    labels: dict[str, str] = {}
+    for trial in trials(study, seeds=1):
+        if (other := labels.setdefault(trial.identity, trial.arm.label)) != trial.arm.label:
+            raise UserError(f"{other!r} and {trial.arm.label!r} are the same run: remove one of the values")
 
 
 def question(preset: str, varied: Sequence[str]) -> str:
@@ -86,17 +99,20 @@ def question(preset: str, varied: Sequence[str]) -> str:
     return f"How do the losses of the preset {preset} depend on {settings}?"
 
 
-def fairness(preset: str, varied: Collection[str]) -> str:
+def fairness(study: Study, varied: Collection[str]) -> str:
     """Return what the arms of a sweep share, and what forbids comparing their losses."""
     shared = "Every value of one setting meets every value of the others"
-    if not any(key.partition(".")[0] == "data" for key in varied):
+    if not any(key.partition(".")[0] in ("data", "tokenizer") or key in DRAWN_BY for key in varied):
         shared += "; a seed gives all the same data in the same order"
-    return " ".join((f"{shared}.", *caveats_of(preset, varied)))
+    return " ".join((f"{shared}.", *caveats_of(study, varied)))
 
 
-def caveats_of(preset: str, varied: Collection[str]) -> list[str]:
+def caveats_of(study: Study, varied: Collection[str]) -> list[str]:
     """Return a sentence for each reason not to compare the losses of a sweep's arms."""
-    return caveats(varied, preset_of_name(preset).train.objective.predicts_classes)
+    configs = [trial.config for trial in trials(study, seeds=1) if trial.config is not None]
+    classify = all(config.train.objective.predicts_classes for config in configs)
+    by_the_clock = any(config.train.max_seconds or config.train.max_wall_seconds for config in configs)
+    return caveats(varied, classify) + [BY_THE_CLOCK] * (by_the_clock and len(configs) > 1)
 
 
 def short_names(keys: Mapping[str, Any]) -> dict[str, str]:
@@ -211,6 +227,8 @@ def parse_values(key: str, text: str) -> list[Any]:
             first, last = map(int, bounds.groups())
             if last - first >= MOST_RUNS:
                 raise UserError(f"{shortened(key)}: {part} are too many values")
+            if last < first:
+                raise UserError(f"{shortened(key)}: {part} has no values: write {last}..{first}")
             found += range(first, last + 1)
         else:
             found.append(parse_override(f"value={part}")["value"])

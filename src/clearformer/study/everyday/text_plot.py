@@ -38,7 +38,7 @@ def text_plot(
     left, right = min(p[0] for p in points), max(p[0] for p in points)
     low, high = min(p[1] for p in points), max(p[1] for p in points)
     names = max(min(MOST_NAME, cell_len(line.name)) for line in lines)
-    ticks = [f"{high:.3g}", f"{(low + high) / 2:.3g}", f"{low:.3g}"]
+    ticks = tick_texts(high, (low + high) / 2, low)
     margin = max(map(len, ticks))
     height, width = max(height, LEAST_HEIGHT), max(width, LEAST_WIDTH)
     columns = max(8, width - margin - names - 4)
@@ -57,6 +57,14 @@ def text_plot(
     below = f"{' ' * (margin + 1)}└{'─' * columns}"
     gap = max(1, columns - len(first) - len(last))
     return "\n".join([title, *rows, below, f"{' ' * (margin + 2)}{first}{x:^{gap}}{last}"])
+
+
+def tick_texts(*ticks: float) -> list[str]:
+    """Format numbers with three digits, or as many as tell them apart."""
+    each = ([f"{tick:.{digits}g}" for tick in ticks] for digits in range(3, 10))
+    return next(
+        (texts for texts in each if len(set(texts)) == len(set(ticks))), [f"{tick:.9g}" for tick in ticks]
+    )
 
 
 class Grid:

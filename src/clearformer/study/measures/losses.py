@@ -24,6 +24,7 @@ def losses(run: Run) -> Values:
         val_loss: The loss of the whole held-out split, in nats a token; `perplexity` is e to that. Both are None if
             nothing is held out.
         parameters: The number of parameters of the model.
+        steps: The number of steps taken.
         curve: Rows of step, tokens, seconds, training loss, held-out loss (None where it was not evaluated).
     """
     lines = read_metrics(run.folder.metrics_file)
@@ -34,6 +35,7 @@ def losses(run: Run) -> Values:
         "train_perplexity": perplexity_of(train_loss),
         "perplexity": None if val_loss is None else perplexity_of(val_loss),
         "parameters": run.n_parameters,
+        "steps": run.step,
         "curve": curve(lines),
     }
 

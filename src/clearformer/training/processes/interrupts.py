@@ -7,12 +7,21 @@ import time
 from types import FrameType, TracebackType
 
 HANGUP = getattr(signal, "SIGHUP", None)  # sent when a terminal is closed; Windows has none
-ENDING = sorted(int(number) for number in (HANGUP, signal.SIGINT, signal.SIGTERM) if number is not None)
+BREAK = getattr(signal, "SIGBREAK", None)  # sent when a console is closed, on Windows alone
+ENDING = sorted(
+    int(number) for number in (HANGUP, BREAK, signal.SIGINT, signal.SIGTERM) if number is not None
+)
 PARENT_SECONDS = 1.0  # between looks at whether the parent process lives
 
 
 def end_with_parent(parent: int) -> None:
-    """Send this process SIGTERM once its parent process, with the id `parent`, has gone."""
+    """Send this process SIGTERM once its parent process, with the id `parent`, has gone.
+
+    Does nothing on Windows: there the parent of a virtual environment's Python is a launcher of its own, which ends it,
+    and a process keeps its parent's id after that has ended.
+    """
+    if os.name == "nt":
+        return
 
     def watch() -> None:
         while os.getppid() == parent:

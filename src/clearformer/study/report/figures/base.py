@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from clearformer.study.outcomes import Outcome
 
 Row = Sequence[float]
@@ -61,20 +63,26 @@ def draw_band(axes: Any, points: Sequence[Point], shade: str) -> None:
 
 
 def curve_points(curves: Sequence[Sequence[Sequence[float | None]]], x: int, y: int) -> list[Point]:
-    """Return the mean, minimum and maximum over seeds of column `y` of curves, at the steps that all curves have."""
-    by_step = [{row[0]: row for row in rows if row[y] is not None} for rows in curves if rows]
-    if not by_step:
+    """Return the mean, minimum and maximum over seeds of column `y` of curves, at the steps of any of them.
+
+    Where a curve has no row for a step it is straight between its neighbours. Beyond the range of steps that all have
+    lies one point more, of their last rows: runs that end by the clock end at different steps.
+    """
+    given = ([[row[0], row[x], row[y]] for row in rows if row[y] is not None] for rows in curves)
+    known = [np.array(rows, dtype=float) for rows in given if rows]
+    if not known:
         return []
-    points = []
-    for step in sorted(set.intersection(*(set(rows) for rows in by_step))):  # type: ignore[type-var]
-        at = [rows[step] for rows in by_step]
-        values = [float(row[y]) for row in at]  # type: ignore[arg-type]
-        points.append(
-            Point(
-                statistics.fmean(float(row[x]) for row in at),  # type: ignore[arg-type]
-                statistics.fmean(values),
-                min(values),
-                max(values),
-            )
-        )
-    return points
+    first, last = max(rows[0, 0] for rows in known), min(rows[-1, 0] for rows in known)
+    steps = np.unique(np.concatenate([rows[:, 0] for rows in known]))
+    steps = steps[(first <= steps) & (steps <= last)]
+    at = [[np.interp(steps, rows[:, 0], rows[:, column]) for rows in known] for column in (1, 2)]
+    if any(rows[-1, 0] != last for rows in known):
+        at = [
+            [np.append(each, rows[-1, column]) for each, rows in zip(those, known, strict=True)]
+            for column, those in enumerate(at, start=1)
+        ]
+    xs, ys = map(np.array, at)
+    return [
+        Point(statistics.fmean(each_x), statistics.fmean(each_y), float(min(each_y)), float(max(each_y)))
+        for each_x, each_y in zip(xs.T, ys.T, strict=True)
+    ]

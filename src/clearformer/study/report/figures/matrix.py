@@ -1,5 +1,6 @@
 """A matrix as colours."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -153,9 +154,8 @@ def _write_cells(axes: Any, cells: list[list[float]], size: float) -> None:
         for j, value in enumerate(row):
             if abs(value) >= 0.005 * size:
                 shade = ON_DARK if abs(value) > 0.6 * size else ON_LIGHT
-                axes.text(
-                    j, i, f"{value:.2f}".replace("0.", "."), ha="center", va="center", fontsize=7, color=shade
-                )
+                text = re.sub(r"^(-?)0\.", r"\1.", f"{value:.2f}")
+                axes.text(j, i, text, ha="center", va="center", fontsize=7, color=shade)
 
 
 def _name_cells(axes: Any, rows: list[str], columns: list[str], side: float) -> None:
