@@ -413,3 +413,31 @@ def test_a_file_system_that_syncs_no_folders_is_written_to(
     else:
         write_file(tmp_path / "file", b"whole")
         assert (tmp_path / "file").read_bytes() == b"whole"
+
+
+def test_windows_waits_for_who_has_a_file_open_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "PATIENCE", (0.0, 0.0, 0.0))
+    tries: list[Path] = []
+
+    def moved_at_the(attempt: int) -> Callable[[Path], Path]:
+        def move(target: Path) -> Path:
+            tries.append(target)
+            if len(tries) < attempt:
+                raise PermissionError(errno.EACCES, "used by another process")
+            return target
+
+        return move
+
+    target = tmp_path / "target"
+    for system, attempt, refused in (("nt", 3, False), ("nt", 5, True), ("posix", 2, True)):
+        tries.clear()
+        monkeypatch.setattr(os, "name", system)
+        try:
+            files._moving(moved_at_the(attempt), target)
+            failed = False
+        except PermissionError:
+            failed = True
+        monkeypatch.setattr(os, "name", "posix")
+        assert (failed, len(tries)) == (refused, {3: 3, 5: 4, 2: 1}[attempt])

@@ -17,6 +17,8 @@ from clearformer.cli import main
 from clearformer.config import Spec, resolve, slot_variants, to_toml
 from clearformer.data.text.sources import BUILT_IN
 from clearformer.errors import ConfigError, DataError, UserError
+from clearformer.lens.activations import computes_as_known
+from clearformer.lens.ledgers.held import check_known_parts
 from clearformer.model import ModelConfig
 from clearformer.model.attention import LastModule, Mean, MultiHead, MultiHeadModule
 from clearformer.model.cache import KeyValueCache, LayerCache
@@ -25,10 +27,12 @@ from clearformer.presets import PRESETS
 from clearformer.registry import SLOTS, AttentionBase, import_parts, imported_files, register, unregister
 from clearformer.testing import check_kind, close
 from clearformer.training.config import RunConfig, TrainConfig
+from clearformer.training.objectives import ObjectiveSpec
 from clearformer.training.planning import plan as plan_module
 from clearformer.training.planning.duration import compile_pays
 from clearformer.training.planning.memory import training_memory
 from clearformer.training.planning.plan import plan
+from clearformer.training.tasks import NextTokenTask
 
 
 class Centred(Spec):
@@ -184,6 +188,19 @@ def test_what_is_no_kind_is_refused_and_changes_nothing(slot: Any, part: Any, li
         register(slot)(part)
     assert "\n" not in str(refused.value)
     assert cf.preset("quick", seed=2).train.schedule.kind == "wsd"
+
+
+def test_an_objective_names_what_it_trains_and_on_what() -> None:
+    class Bare(ObjectiveSpec):
+        kind: Literal["bare"] = "bare"
+
+    class BareTask(NextTokenTask):
+        objective_type = Bare
+
+    with pytest.raises(
+        ConfigError, match="Bare has no family and no data_kinds and no activity: a kind of objective"
+    ):
+        register("objective")(BareTask)
 
 
 def spec_of(kind: str, base: type[Spec] = Spec, **body: Any) -> type[Spec]:
@@ -477,6 +494,10 @@ def forgets(self: Any, x: Tensor, mask: Any, positions: Any, cache: Any = None, 
 
 
 def other_pattern(self: Any, *parts: Any) -> Tensor:
+    return (1 if self.has_hooks else 2) * MultiHeadModule.mix(self, *parts)
+
+
+def doubled(self: Any, *parts: Any) -> Tensor:
     return 2 * MultiHeadModule.formula(self, *parts)
 
 
@@ -486,7 +507,7 @@ def other_pattern(self: Any, *parts: Any) -> Tensor:
         ({"forward": reads_the_future}, "^causality: a changed token changes earlier logits"),
         ({"forward": without_numbers}, "^causality: the logits are not finite"),
         ({"forward": forgets}, "^cache: chunks of"),
-        ({"formula": other_pattern}, "^(cache|fused = plain):"),
+        ({"mix": other_pattern}, "^(cache|fused = plain):"),
         ({"new_cache": lambda self: Forgetful()}, "^drafts: tokens that were dropped"),
         ({"new_cache": lambda self: Unselected()}, "^cache: RuntimeError: "),
         ({"forward": lambda self, x: x}, "^causality: TypeError: .*takes 2 positional arguments"),
@@ -496,6 +517,23 @@ def test_a_kind_that_is_wrong_is_told_so(methods: dict[str, Any], line: str) -> 
     spec = attention("spoilt", **methods)
     with pytest.raises(AssertionError, match=line):
         check_kind(spec)
+
+
+def test_a_formula_of_one_s_own_is_what_is_computed_and_no_view_knows_better() -> None:
+    spec = attention("doubled", formula=doubled)
+    check_kind(spec)
+    own, known = (build_from_seed(kind) for kind in (spec, MultiHead(n_heads=2)))
+    tokens = torch.arange(6)[None]
+    assert not torch.allclose(own(tokens), known(tokens))
+    assert not computes_as_known(own.blocks[0].attn)
+    assert computes_as_known(known.blocks[0].attn)
+    with pytest.raises(UserError, match="cannot be held constant"):
+        check_known_parts(own)
+
+
+def build_from_seed(kind: Any) -> Any:
+    torch.manual_seed(0)
+    return cf.build({"vocab_size": 6, "d_model": 8, "n_layers": 1, "attention": kind})
 
 
 def test_drafts_are_refused_where_the_cache_cannot_drop_them() -> None:

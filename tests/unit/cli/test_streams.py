@@ -147,6 +147,21 @@ def test_what_the_encoding_lacks(
     assert encoding == "latin-1" or encoding == "cp437" or stream.errors == errors
 
 
+def test_a_file_on_windows_is_written_as_all_files_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.name", "nt")
+    for asked, expected in ((None, "h\xe9 \u6570".encode()), ("cp1252", b"h\xe9 \\u6570")):
+        written = io.BytesIO()
+        stream = io.TextIOWrapper(written, encoding="cp1252")
+        with monkeypatch.context() as here:
+            here.delenv("PYTHONIOENCODING", raising=False)
+            if asked:
+                here.setenv("PYTHONIOENCODING", asked)
+            here.setattr(sys, "stdout", stream)
+            take_every_character()
+            print("h\xe9 \u6570", end="", flush=True)
+        assert written.getvalue() == expected
+
+
 def test_one_that_is_closed_or_in_memory_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream in (None, io.StringIO()):
         monkeypatch.setattr(sys, "stdout", stream)

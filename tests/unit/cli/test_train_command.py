@@ -37,6 +37,15 @@ def test_a_program_s_path_with_a_space_can_be_pasted(monkeypatch: pytest.MonkeyP
     assert commands_to_type.to_type("presets") == "'/my bin/clearformer-elsewhere' presets"
 
 
+def test_a_file_on_another_drive_is_named_by_its_whole_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_way(path: str) -> str:
+        raise ValueError("path is on mount 'D:', start on mount 'C:'")
+
+    monkeypatch.setattr(commands_to_type, "_imported", ["/d/parts.py"])
+    monkeypatch.setattr("os.path.relpath", no_way)
+    assert commands_to_type.to_type("runs", "clearformer") == "clearformer runs --import /d/parts.py"
+
+
 def test_a_run_of_one_process_is_continued_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert continuing("a").endswith(" train --resume --run a")

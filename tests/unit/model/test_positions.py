@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from typing import ClassVar
 
 import pytest
 import torch
@@ -20,11 +21,25 @@ from clearformer.model.positions import (
     Sinusoidal,
     Sizes,
     alibi_slopes,
+    build_positions,
     sinusoidal_table,
 )
 from clearformer.model.relative_positions import Relative, RelativeBiases
 
 D, H, DH, MAX_T = 14, 3, 6, 11
+
+
+@pytest.mark.parametrize("kind", [NoPositions(), Sinusoidal(), Learned(), RoPE(), ALiBi(), Relative()])
+def test_a_flag_that_is_not_true_of_its_kind_is_refused(kind: PositionBase) -> None:
+    """Such as the vectors of one that does not say that it embeds, which a ledger would leave out."""
+    sizes = Sizes(D, H, DH, MAX_T)
+    build_positions(kind, sizes)
+    for flag in ("embeds", "rotates", "adds_bias"):
+        wrong = type(
+            "Wrong", (type(kind),), {"__annotations__": {flag: ClassVar[bool]}, flag: not getattr(kind, flag)}
+        )
+        with pytest.raises(ConfigError, match=rf"of its own: set {flag}: ClassVar\[bool\] = "):
+            build_positions(wrong(), sizes)
 
 
 def test_no_positions_leave_no_trace() -> None:

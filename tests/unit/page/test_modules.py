@@ -7,6 +7,7 @@ import pytest
 
 from clearformer.page.standalone import modules
 from clearformer.page.standalone.modules import STATIC, bundled
+from clearformer.page.views import VIEWS
 
 
 @pytest.fixture
@@ -15,6 +16,13 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(modules, "STATIC", tmp_path)
     (tmp_path / "parts").mkdir()
     return tmp_path
+
+
+def test_every_view_has_a_component_of_its_name() -> None:
+    """Without one it would never appear; those beside others are drawn by them."""
+    [listed] = re.findall(r"^export const VIEWS = \{(.*)\};$", (STATIC / "app.js").read_text(), re.MULTILINE)
+    named = [entry.partition(":")[0].strip() for entry in listed.split(",")]
+    assert sorted(named) == sorted(name for name, view in VIEWS.items() if not view.beside)
 
 
 def made(entry: str) -> str:

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import textwrap
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -249,6 +250,15 @@ def test_a_worker_ends_when_the_process_that_began_it_has_gone() -> None:
     with pytest.raises(Interrupted) as caught:
         wait()
     assert caught.value.exit_status == 143
+
+
+def test_on_windows_a_worker_asks_nothing_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There it is the launcher of a virtual environment, and not the process that began the worker."""
+    began: list[object] = []
+    monkeypatch.setattr("os.name", "nt")
+    monkeypatch.setattr(threading.Thread, "start", began.append)
+    end_with_parent(1)
+    assert not began
 
 
 # --- the pool ---------------------------------------------------------------------------------------------

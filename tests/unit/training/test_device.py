@@ -1,6 +1,5 @@
 import logging
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from clearformer.device import (
     bfloat16_gain,
     deterministic_kernels,
     gain_of_products,
+    has_cpp_compiler,
     keep_freed_memory,
     memory_errors,
     processor_name,
@@ -48,7 +48,8 @@ def test_a_device_that_is_not_here_is_named_with_those_that_are(name: str) -> No
 def test_auto_takes_the_best_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_device("auto") == CPU
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert resolve_device("auto") == torch.device("mps")
+    assert resolve_device("auto") == CPU  # MPS has no float64, so it is taken by name alone
+    assert resolve_device("mps") == resolve_device(torch.device("mps", 0)) == torch.device("mps")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert resolve_device("auto") == torch.device("cuda")
     assert resolve_device("cpu") == CPU
@@ -262,12 +263,12 @@ def test_cublas_is_told_of_its_workspace_before_its_first_product(
 
 @pytest.fixture
 def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr("clearformer.device.has_cpp_compiler", lambda: False)
 
 
 @pytest.fixture
 def _compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("clearformer.device.has_cpp_compiler", lambda: True)
 
 
 def yes() -> bool:
@@ -280,6 +281,20 @@ def no() -> bool:
 
 def not_to_be_asked() -> bool:
     raise AssertionError("the setting alone decides")
+
+
+def test_a_compiler_is_one_that_says_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS without its developer tools has programs of these names that only ask to install them."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    has_cpp_compiler.cache_clear()
+    assert not has_cpp_compiler()
+    for answer, found in ((1, False), (0, True)):
+        program = tmp_path / "clang++"
+        program.write_text(f"#!/bin/sh\nexit {answer}\n")
+        program.chmod(0o755)
+        has_cpp_compiler.cache_clear()
+        assert has_cpp_compiler() is found
+    has_cpp_compiler.cache_clear()
 
 
 @pytest.mark.usefixtures("_no_compiler")

@@ -62,6 +62,15 @@ def answer_with(monkeypatch: pytest.MonkeyPatch, content: bytes | Exception) -> 
     return asked
 
 
+def test_the_order_of_a_folder_is_the_same_on_every_system(tmp_path: Path) -> None:
+    """That of the names' parts, by their characters: Windows would put a before B."""
+    for name in ("B.txt", "a-b/x.txt", "a/b.txt", "a.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("text")
+    found = [path.relative_to(tmp_path).as_posix() for path in source_at(tmp_path).files]
+    assert found == ["B.txt", "a/b.txt", "a-b/x.txt", "a.txt"]
+
+
 def test_a_folder_is_read_in_the_order_of_its_names(tmp_path: Path) -> None:
     contents = {
         "b/c.md": b"third ",
