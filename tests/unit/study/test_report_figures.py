@@ -164,7 +164,7 @@ def test_arms_that_were_not_measured_are_left_out() -> None:
     assert "one" not in texts
 
 
-def test_curve_points_are_of_the_range_that_all_seeds_have_and_of_their_ends() -> None:
+def test_curve_points_are_of_the_steps_since_all_seeds_have_begun() -> None:
     one, other = [[1, 0, 0, 2.0, None], [2, 0, 0, 1.0, 5.0]], [[2, 0, 2, 3.0, 7.0], [3, 0, 0, 9.0, None]]
     assert curve_points([one, other], 0, 3) == [Point(2.0, 2.0, 1.0, 3.0), Point(2.5, 5.0, 1.0, 9.0)]
     assert curve_points([one, other], 2, 4) == [Point(1.0, 6.0, 5.0, 7.0)]
@@ -176,7 +176,7 @@ def test_curves_that_end_by_the_clock_have_no_step_in_common_and_are_drawn() -> 
     assert curve_points([fast, slow], 0, 3) == [
         Point(10.0, 3.75, 3.5, 4.0),
         Point(20.0, 3.0, 3.0, 3.0),
-        Point(30.0, 2.5, 2.0, 3.0),
+        Point(30.0, 2.5, 2.0, 3.0),  # of both ends
     ]
     assert curve_points([fast, slow], 0, 4) == [Point(30.0, 3.0, 2.5, 3.5)]
 

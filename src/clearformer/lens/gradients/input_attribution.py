@@ -103,11 +103,11 @@ class InputAttribution(Shown):
 def gradient_x_input(
     subject: Subject,
     text: Readable,
+    output: Text | None = None,
     *,
     target: str | int | None = None,
     foil: str | int | None = None,
     position: int = -1,
-    output: Text | None = None,
     metric: Metric | None = None,
 ) -> InputAttribution:
     """Return the product of each token's embedding with its gradient, summed over the dimensions.
@@ -115,10 +115,10 @@ def gradient_x_input(
     Args:
         subject: A run, or a bare model.
         text: A string or ids, or the result of `read`.
+        output: What an encoder-decoder writes.
         target: A token or class whose logit is measured; by default the likeliest one.
         foil: Another, whose logit is subtracted.
         position: The position that predicts it.
-        output: What an encoder-decoder writes.
         metric: A function of the output, in place of `target`, `foil` and `position`; see `causal.metrics`.
 
     Raises:
@@ -134,11 +134,11 @@ def gradient_x_input(
 def integrated_gradients(
     subject: Subject,
     text: Readable,
+    output: Text | None = None,
     *,
     target: str | int | None = None,
     foil: str | int | None = None,
     position: int = -1,
-    output: Text | None = None,
     metric: Metric | None = None,
     baseline: str | int | None = None,
     steps: int = 32,
@@ -182,11 +182,11 @@ def integrated_gradients(
 def occlusion(
     subject: Subject,
     text: Readable,
+    output: Text | None = None,
     *,
     target: str | int | None = None,
     foil: str | int | None = None,
     position: int = -1,
-    output: Text | None = None,
     metric: Metric | None = None,
     by: str | int | None = None,
 ) -> InputAttribution:

@@ -63,26 +63,19 @@ def draw_band(axes: Any, points: Sequence[Point], shade: str) -> None:
 
 
 def curve_points(curves: Sequence[Sequence[Sequence[float | None]]], x: int, y: int) -> list[Point]:
-    """Return the mean, minimum and maximum over seeds of column `y` of curves, at the steps of any of them.
+    """Return the mean, minimum and maximum over seeds of column `y` of curves, from the step at which all have begun.
 
-    Where a curve has no row for a step it is straight between its neighbours. Beyond the range of steps that all have
-    lies one point more, of their last rows: runs that end by the clock end at different steps.
+    There is a point for each step of any curve; one that has no row for it is straight between its neighbours, and
+    keeps its last row once it has ended: runs that end by the clock end at different steps.
     """
     given = ([[row[0], row[x], row[y]] for row in rows if row[y] is not None] for rows in curves)
     known = [np.array(rows, dtype=float) for rows in given if rows]
     if not known:
         return []
-    first, last = max(rows[0, 0] for rows in known), min(rows[-1, 0] for rows in known)
     steps = np.unique(np.concatenate([rows[:, 0] for rows in known]))
-    steps = steps[(first <= steps) & (steps <= last)]
-    at = [[np.interp(steps, rows[:, 0], rows[:, column]) for rows in known] for column in (1, 2)]
-    if any(rows[-1, 0] != last for rows in known):
-        at = [
-            [np.append(each, rows[-1, column]) for each, rows in zip(those, known, strict=True)]
-            for column, those in enumerate(at, start=1)
-        ]
-    xs, ys = map(np.array, at)
+    steps = steps[steps >= max(rows[0, 0] for rows in known)]
+    xs, ys = (np.array([np.interp(steps, rows[:, 0], rows[:, at]) for rows in known]).T for at in (1, 2))
     return [
         Point(statistics.fmean(each_x), statistics.fmean(each_y), float(min(each_y)), float(max(each_y)))
-        for each_x, each_y in zip(xs.T, ys.T, strict=True)
+        for each_x, each_y in zip(xs, ys, strict=True)
     ]
