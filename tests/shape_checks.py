@@ -13,6 +13,7 @@ from types import CodeType, UnionType
 from typing import Any, ForwardRef, Literal, get_args, get_origin
 
 import jaxtyping
+import torch
 from torch import Tensor
 
 Call = Callable[..., Any]
@@ -49,6 +50,8 @@ def checked_once(*, typechecker: Call) -> Call:
         @wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
             result = function(*arguments, **named)
+            if torch.compiler.is_compiling():  # it would trace the search in the set, item by item
+                return result
             look = looks_of((result, *arguments, *named.values()) if named else (result, *arguments), named)
             if look not in seen:
                 with checking:

@@ -20,7 +20,7 @@ from clearformer.study.everyday.comparison import compare, without_seed
 from clearformer.study.everyday.curves import RunCurve, curves, labels_of
 from clearformer.study.everyday.declared import declare, read_declaration
 from clearformer.study.everyday.sweep import free_name, over_file, parse_sweep, parse_values, sweep
-from clearformer.study.everyday.text_plot import Line, place, text_plot
+from clearformer.study.everyday.text_plot import Line, place, text_plot, tick_texts
 from clearformer.study.trials import trials
 from clearformer.text import CharTokenizerSpec
 from clearformer.training.config import RunConfig
@@ -423,6 +423,19 @@ def test_another_axis_is_refused(run: Callable[..., Path]) -> None:
     run("a", 3.0, 2.5)
     with pytest.raises(UserError, match="x: one of steps, tokens, seconds; got 'step'; did you mean 'steps'"):
         curves("a", over="step")  # type: ignore[arg-type]
+
+
+def test_curves_of_other_tokens_come_with_a_caveat(run: Callable[..., Path]) -> None:
+    run("a", 3.0, 2.0)
+    run("tokens", 3.0, 2.0, tokenizer={"kind": "bpe", "vocab_size": 300})
+    assert curves("a", "tokens").caveats == [TOKENS]
+    assert curves("a").caveats == []
+
+
+def test_ticks_have_as_many_digits_as_tell_them_apart() -> None:
+    assert tick_texts(3.0, 2.0, 1.0) == ["3", "2", "1"]
+    assert tick_texts(1.49921, 1.49916, 1.49911) == ["1.49921", "1.49916", "1.49911"]
+    assert tick_texts(2.0, 2.0, 2.0) == ["2", "2", "2"]
 
 
 def test_a_figure_is_drawn_and_another_ending_refused(run: Callable[..., Path], tmp_path: Path) -> None:

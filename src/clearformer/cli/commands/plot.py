@@ -35,6 +35,8 @@ def plot(
     check_not_empty("--figure", [figure])
     with named_as_options(("x",)):
         found = curves(*runs, over=x)  # type: ignore[arg-type]  (checked there)
+    for caveat in found.caveats:
+        typer.echo(f"note: {caveat}", err=True)
     if figure is not None:
         file = found.figure(figure)
         typer.echo(f"figure: {file}", err=True)

@@ -145,10 +145,17 @@ def compare(*runs: RunLike | str | PathLike[str]) -> Comparison:
         _group([(folders[i], configs[i]) for i in chosen], {key: own.get(key) for key in differ})
         for chosen, own in zip(members.values(), settings, strict=True)
     ]
-    classify = all(config.train.objective.predicts_classes for config in configs)
     found = differences(groups)
-    told = caveats(_differ_in_data(differ, data), classify)
-    return Comparison(differ, groups, found, [*told, *_unfinished(groups), *_apart(groups, found)])
+    told = [*caveats_between(folders), *_unfinished(groups), *_apart(groups, found)]
+    return Comparison(differ, groups, found, told)
+
+
+def caveats_between(folders: Sequence[RunFolder]) -> list[str]:
+    """Return a sentence for each reason not to compare the losses of runs."""
+    configs = [folder.read_config() for folder in folders]
+    differ = differing([flat(whole(config)) for config in configs])
+    classify = all(config.train.objective.predicts_classes for config in configs)
+    return caveats(_differ_in_data(differ, [_data_of(folder) for folder in folders]), classify)
 
 
 def _folder_of(run: RunLike | str | PathLike[str]) -> RunFolder:

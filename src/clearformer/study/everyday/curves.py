@@ -1,7 +1,7 @@
 """Training and held-out curves of runs over steps, tokens or seconds, as values, as a figure, or as text."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -11,10 +11,11 @@ from clearformer.evaluation.figures import letters, saved_figure
 from clearformer.files import user_path
 from clearformer.results import Result
 from clearformer.runs.folders import find_run, name_of
-from clearformer.study.everyday.comparison import lines_of
+from clearformer.study.everyday.comparison import caveats_between, lines_of
 from clearformer.study.everyday.text_plot import Line, text_plot
 from clearformer.study.measures.losses import HELD_OUT, SECONDS, STEP, TOKENS, TRAINING, curve
 from clearformer.study.report.figures.drawing import COLOURS, number_ticks
+from clearformer.training.store.folder import RunFolder
 
 Over = Literal["steps", "tokens", "seconds"]
 COLUMNS: dict[str, int] = {"steps": STEP, "tokens": TOKENS, "seconds": SECONDS}
@@ -46,10 +47,12 @@ class Curves(Result):
     Attributes:
         x: The horizontal axis: steps, tokens, or seconds of training.
         runs: The runs.
+        caveats: A sentence for each reason not to compare their losses.
     """
 
     x: str
     runs: list[RunCurve]
+    caveats: list[str] = field(default_factory=list)
 
     def text(self, width: int, height: int = 18, *, colours: bool = False) -> str:
         """Plot both kinds of curves as text, `width` columns wide, with each curve's name at its end."""
@@ -101,11 +104,11 @@ def curves(*runs: str | PathLike[str], over: Over = "steps") -> Curves:
         )
     if not runs:
         raise UserError("plot: name the runs to draw")
-    return Curves(over, [_of_run(run, COLUMNS[over]) for run in runs])
+    folders = [find_run(Path(run) if isinstance(run, PathLike) else run) for run in runs]
+    return Curves(over, [_of_run(folder, COLUMNS[over]) for folder in folders], caveats_between(folders))
 
 
-def _of_run(run: str | PathLike[str], column: int) -> RunCurve:
-    folder = find_run(Path(run) if isinstance(run, PathLike) else run)
+def _of_run(folder: RunFolder, column: int) -> RunCurve:
     rows: list[list[Any]] = curve(lines_of(folder))
     return RunCurve(
         name_of(folder),
