@@ -212,6 +212,12 @@ class Lock(Hold):
 # --- without locks ----------------------------------------------------------------------------------------
 
 
+def _in_use_or_killed(folder: Path, read: Callable[[], bytes]) -> RunInUseError:
+    """Return the error that names a claim's holder, of which nobody may know here that it was killed."""
+    wait = f"if it was killed, try again after {STALE_SECONDS / 60:.0f} minutes"
+    return RunInUseError(f"{_in_use(folder, read)}; {wait}")
+
+
 class Claim(Hold):
     """A name in a folder held by the claim file with the highest number, whose time a thread renews.
 
@@ -224,7 +230,7 @@ class Claim(Hold):
         self,
         folder: Path,
         prefix: str = CLAIM,
-        refused: Callable[[Path, Callable[[], bytes]], ClearformerError] = _in_use,
+        refused: Callable[[Path, Callable[[], bytes]], ClearformerError] = _in_use_or_killed,
     ) -> None:
         """Take the name.
 

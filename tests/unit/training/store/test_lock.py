@@ -49,8 +49,7 @@ def refused(folder: Path) -> RunInUseError:
     return caught.value
 
 
-@pytest.mark.usefixtures("way")
-def test_who_comes_second_is_told_who_came_first(folder: Path) -> None:
+def test_who_comes_second_is_told_who_came_first(folder: Path, way: str) -> None:
     with one_writer(folder) as hold:
         hold.check()
         refused(folder)
@@ -63,6 +62,7 @@ def test_who_comes_second_is_told_who_came_first(folder: Path) -> None:
         in told
     )
     assert Path(sys.argv[0]).name in told
+    assert told.endswith("if it was killed, try again after 3 minutes") == (way == "claims")
     assert "\n" not in told
     assert error.exit_status == 1
 
