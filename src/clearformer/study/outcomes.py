@@ -331,10 +331,7 @@ class Outcome:
             return f"undecided: {gap}", ""
         if self.scale < 1 and not self._is_probe(published.arm):
             return NOT_JUDGED, ""
-        distance, tolerance = abs(measured.mean - published.published), published.tolerance
-        if distance <= tolerance or math.isclose(
-            distance, tolerance, rel_tol=1e-9
-        ):  # 0.55 - 0.5 is above 0.05
+        if _is_within(abs(measured.mean - published.published), published.tolerance):
             return REPRODUCED, ""
         return (SLIP, published.slip) if published.slip else (NOT_REPRODUCED, published.why)
 
@@ -385,6 +382,11 @@ class Outcome:
         if any(name in each.values for each in self.records[arm].values()):
             return "gave no number"
         return f"has no value {shown(name)}{did_you_mean(name, record.values)}"
+
+
+def _is_within(distance: float, tolerance: float) -> bool:
+    """Whether a distance is at most the tolerance, but for rounding: 0.55 - 0.5 is a little above 0.05."""
+    return distance <= tolerance or math.isclose(distance, tolerance, rel_tol=1e-9)
 
 
 def _seeds(seeds: Iterable[int]) -> str:

@@ -18,7 +18,7 @@ from clearformer import lens
 from clearformer.errors import DataError, RunError, UserError
 from clearformer.lens.learning.agreement import rank_correlation
 from clearformer.lens.learning.counterfactual import rows_left_out
-from clearformer.lens.learning.preconditioning import steps_of
+from clearformer.lens.learning.preconditioning import preconditioner_of, steps_of
 from clearformer.lens.learning.prediction import gradients_of, prediction_of
 from clearformer.lens.learning.reopening import reopen
 from clearformer.lens.learning.tracin import direction, inner_product, products
@@ -521,3 +521,13 @@ def test_an_objective_that_tells_of_no_examples_is_refused(run: Any, monkeypatch
         UserError, match=r"train.objective.kind=next_token: this objective's task does not say"
     ):
         lens.tracin(run, PROMPT)
+
+
+def test_an_optimizer_of_one_s_own_is_not_the_one_that_it_is_derived_from() -> None:
+    class Signs(torch.optim.SGD):
+        """Steps by the gradient's sign."""
+
+    weights = [torch.nn.Parameter(torch.zeros(1))]
+    assert preconditioner_of(torch.optim.SGD(weights, lr=1.0))(torch.ones(1), {}, {}) == 1
+    with pytest.raises(UserError, match="what Signs does to one window's gradient is unknown"):
+        preconditioner_of(Signs(weights, lr=1.0))

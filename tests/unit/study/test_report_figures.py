@@ -218,6 +218,13 @@ def test_a_matrix_names_rows_and_columns_and_writes_its_numbers() -> None:
     assert {"K", "␣", "rows: query", "columns: key", "1.00", ".25", ".75"} <= set(texts)
 
 
+def test_numbers_above_1_in_a_matrix_are_whole() -> None:
+    of = outcome_of(study("one", seeds=1), {"one": [{"m": [[10.05, 20.5], [0.5, -30.25]]}]})
+    texts = texts_of(svg_of(Matrix("m", "m", "one", "row", "column", ("a", "b")), of, "planted-1"))
+    written = [text.replace("\N{MINUS SIGN}", "-") for text in texts]
+    assert {"10.05", "20.50", ".50", "-30.25"} <= set(written)
+
+
 def test_a_mask_has_neither_numbers_nor_a_scale() -> None:
     of = outcome_of(study("one", seeds=1), {"one": [{"mask": [[True, False], [True, True]]}]})
     texts = texts_of(svg_of(Matrix("m", "mask", "one", "query", "key", ("a", "b")), of, "planted-1"))
