@@ -75,7 +75,7 @@ class TrainConfig(Spec):
             that only a few would fit.
         sample_every: Steps between samples printed during training; `none` prints none. The next three settings are
             those of `generate`.
-        device: `auto` (the best available), `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
+        device: `auto` (CUDA where it is, else the CPU), `cpu`, `mps`, `cuda`, or one GPU of several: `cuda:1`.
         dtype: The type of the matrix products; weights stay float32. `auto` takes bfloat16 where it is faster.
         compile: Whether to use torch.compile; with `auto`, where it pays within the run.
         deterministic: Whether to make runs repeatable bit for bit. On a GPU this takes deterministic kernels, which a

@@ -222,8 +222,8 @@ def similarities_of_tokens(layer: nn.Module, z: Float[Tensor, "1 T H Dh"]) -> Fl
         outputs = layer.W_O.weight.detach().unflatten(1, (layer.n_heads, -1))  # [D H Dh]
         written = torch.einsum("htc,dhc->htd", written, outputs)
     written = written.cpu().double()
-    written -= written.mean(1, keepdim=True)
-    return (written @ written.mT).flatten(1)
+    centred = written - written.mean(1, keepdim=True)
+    return (centred @ centred.mT).flatten(1)
 
 
 class Sums:
