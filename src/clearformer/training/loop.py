@@ -142,7 +142,7 @@ def train(
             config = shared_config(config, processes)
             folder.check_no_run()
             tokenizer = pretrained_tokenizer(config)
-            task, config = open_task(config, device, processes, tokenizer, reporter.preparing)
+            task, config = open_task(config, device, processes, tokenizer, reporter.preparing, clock.seconds)
         processes.check_same("SHA-256 of the data", task.data_sha256, "give all machines the same files")
         training = Training(config, folder, task, device, processes, reporter, clock)
         with training.log.ended():

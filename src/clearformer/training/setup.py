@@ -1,7 +1,7 @@
 """Decisions and checks made once, before a run begins."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ def open_task(
     processes: Processes,
     tokenizer: Tokenizer | None = None,
     progress: Progress = lambda *_: None,
+    gone: Callable[[], float] = lambda: 0.0,
 ) -> tuple[Task, RunConfig]:
     """Prepare the data of a new run; return its task, and the configuration with every setting decided.
 
@@ -59,6 +60,7 @@ def open_task(
         processes: The processes that train it.
         tokenizer: The tokenizer to use; by default one is made for the data.
         progress: Receives the progress of the preparation.
+        gone: Returns the seconds since the command began.
 
     Raises:
         DataError, TokenizerError: the data cannot be used.
@@ -69,12 +71,16 @@ def open_task(
         dataset = task.prepare(config, tokenizer, progress)
     config = task.fit(config, dataset)
     config = config.replace(data=with_absolute_paths(config.data))
-    config = resolve_auto(config, task.shapes_vary, device, processes)
+    config = resolve_auto(config, task.shapes_vary, device, processes, gone)
     return task(config, dataset), config
 
 
 def resolve_auto(
-    config: RunConfig, shapes_vary: bool, device: torch.device, processes: Processes
+    config: RunConfig,
+    shapes_vary: bool,
+    device: torch.device,
+    processes: Processes,
+    gone: Callable[[], float] = lambda: 0.0,
 ) -> RunConfig:
     """Return the configuration with `train.dtype` and `train.compile` decided; config.toml records the decision.
 
@@ -87,7 +93,7 @@ def resolve_auto(
         config.train.compile,
         device,
         # A step for batches of any length is slow to compile and gains little (docs/log.md).
-        lambda: not shapes_vary and compile_pays(config.model, config.train, dtype, device),
+        lambda: not shapes_vary and compile_pays(config.model, config.train, dtype, device, gone()),
     )
     compiled = bool(processes.broadcast(compiled))
     return config.replace(train=config.train.replace(dtype=dtype, compile=compiled))

@@ -15,18 +15,25 @@ from clearformer.training.config import TrainConfig
 # (benchmarks/RESULTS.md).
 COMPILE_SECONDS = 15.0
 COMPILE_SAVES = 0.25
+USUAL_START = 0.2
+"""The part of a run's time that may go by before its first step without being counted: starting takes some seconds."""
 
 
-def compile_pays(model: ModelConfig, train: TrainConfig, dtype: str, device: torch.device) -> bool:
+def compile_pays(
+    model: ModelConfig, train: TrainConfig, dtype: str, device: torch.device, gone: float = 0.0
+) -> bool:
     """Whether compiling the step is likely to gain more than it costs.
 
     A run that is limited by steps or by the clock must save more time than compiling takes. A run that is limited by
     seconds of training gains steps instead; these are worth the wait if it lasts at least twice as long as compiling.
+    `gone` are the seconds of wall-clock time since the command began: where a large text has taken much of the time to
+    prepare, what is left decides.
     """
     rate = measured_rate(dtype, device, seconds=0.2)
     each = seconds_per_step(model, train, rate)
     by_steps = math.inf if train.max_steps is None else train.max_steps * each
     by_clock = math.inf if train.max_wall_seconds is None else train.max_wall_seconds
+    by_clock -= gone if gone > USUAL_START * by_clock else 0.0
     if train.max_seconds is not None and train.max_seconds < min(by_steps, by_clock):
         return train.max_seconds >= 2 * COMPILE_SECONDS
     return pays_within(min(by_steps, by_clock))

@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -514,3 +515,11 @@ def test_a_short_training_is_not_compiled_whatever_the_command_may_take(
         assert not duration.compile_pays(ModelConfig(vocab_size=11), train, "float32", torch.device("cpu"))
     train = limits.replace(max_seconds=1000.0, max_wall_seconds=3600.0)
     assert duration.compile_pays(ModelConfig(vocab_size=11), train, "float32", torch.device("cpu"))
+
+
+def test_a_run_whose_time_went_by_for_preparing_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The usual start counts for nothing; a text that takes longer leaves too little to gain."""
+    monkeypatch.setattr(duration, "seconds_per_step", lambda *_: 0.01)
+    train = TrainConfig(max_steps=None, max_wall_seconds=60.0)
+    pays = partial(duration.compile_pays, ModelConfig(vocab_size=11), train, "float32", torch.device("cpu"))
+    assert [pays(gone) for gone in (0.0, 11.0, 13.0, 30.0)] == [True, True, False, False]
