@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+import torch._dynamo  # it keeps the `is_compiling` that it finds: not the one that a test puts there
 from torch import Tensor
 
 from clearformer.errors import ConfigError
