@@ -94,6 +94,21 @@ def test_inspect_shows_how_the_splits_start_and_what_is_frequent(book: Path) -> 
     assert "2 shards checked, all SHA-256 sums match" in output
 
 
+def test_inspect_says_how_much_of_the_held_out_text_is_in_training(tmp_path: Path) -> None:
+    lines = [f"{i} bottles of beer on the wall, {i} bottles of beer.\n" for i in range(1000)]
+    licence = (
+        "Permission is hereby granted, free of charge, to any person who has a copy of this, to copy it.\n"
+    )
+    (tmp_path / "text.txt").write_text("".join([*lines, licence]))
+    (tmp_path / "val.txt").write_text(
+        licence + "And something that is said in no other place than this one, here.\n"
+    )
+    given = (f"data.path={tmp_path / 'text.txt'}", f"data.val_path={tmp_path / 'val.txt'}")
+    assert "of val is also in train, in stretches of 64 tokens or more" in run("inspect", *given).stdout
+    found = printed_json("inspect", *given)["also_in_train"]["val"]
+    assert found["share"] == pytest.approx(len(licence) / len((tmp_path / "val.txt").read_text()))
+
+
 def test_inspect_prints_json(book: Path) -> None:
     printed = printed_json("inspect", f"data.path={book}", "data.val_fraction=0.05")
     text = book.read_text()

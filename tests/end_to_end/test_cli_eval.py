@@ -89,6 +89,22 @@ def test_a_mean_of_checkpoints(answers: Answers, run: str) -> None:
     assert len(set(losses)) == 3
 
 
+def test_splits_in_files_of_their_own(answers: Answers, says: Says, tmp_path: Path) -> None:
+    """Training reads the first, its evaluations the second, and the third is read when it is asked for."""
+    files = {name: tmp_path / f"{name}.txt" for name in ("path", "val_path", "test_path")}
+    for name, letters in zip(files, ("abcdef", "abc", "fed"), strict=True):
+        files[name].write_text(f"{letters}\n" * 60)
+    given = [f"data.{name}={file}" for name, file in files.items()]
+    says("train", "quick", *TINY, *given, "--run", "apart")
+    for split, letters in (("val", "abc"), ("test", "fed")):
+        found = answers("eval", "apart", "--split", split)
+        assert found["n_chars"] == 60 * len(letters) + 60 - 1
+        assert found["loss"] == pytest.approx(
+            answers("eval", "apart", "--data", str(files[f"{split}_path"]))["loss"]
+        )
+    assert answers("eval", "apart", "--split", "train")["n_chars"] == 60 * 7 - 1
+
+
 @pytest.mark.parametrize("run", KEYS)
 def test_a_split_that_is_not_there(refuses: Says, run: str) -> None:
     assert "no split 'test'; they have train, val" in refuses("eval", run, "--split", "test")

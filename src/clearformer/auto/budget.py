@@ -11,7 +11,7 @@ from clearformer.auto.rate import usual_rate
 from clearformer.auto.vocabulary import LEAST_FOR_WORDS, Trial, try_words
 from clearformer.data import Data, LabelledData, PairsData, TextData, open_pairs
 from clearformer.data.labelled.sources import open_labelled
-from clearformer.data.text.sources import FileSource, open_source
+from clearformer.data.text.sources import open_source
 from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import DataError
 from clearformer.resources import memory_here
@@ -49,6 +49,7 @@ class Budget:
         longest: Bytes of the longest text, or longest side of a pair, in all splits; 0 for a running text.
         bits_saved: The bits per character that 1,024 BPE tokens save over 512 (`auto.vocabulary`); None: not measured.
         words_per_second: The bytes of a running text that BPE tokenizes in a second, measured likewise.
+        has_held_out: Whether a running text's held-out part is given, as a file of its own.
     """
 
     n_bytes: int
@@ -61,6 +62,7 @@ class Budget:
     longest: int = 0
     bits_saved: float | None = None
     words_per_second: float = WORDS_PER_SECOND
+    has_held_out: bool = False
 
     @property
     def is_compiled(self) -> bool:
@@ -101,6 +103,7 @@ def measure(wanted: RunConfig, tokenizer: TokenizerConfig) -> Budget:
         tokenizer=requested,
         n_texts=size.n_texts,
         longest=size.longest,
+        has_held_out=isinstance(wanted.data, TextData) and wanted.data.val_path is not None,
         **(trial._asdict() if trial else {}),
     )
 
@@ -144,9 +147,8 @@ def text_bytes(data: TextData) -> int:
         DataError: there is no such text, or it is empty.
     """
     source = open_source(data)
-    if not isinstance(source, FileSource):
+    if not source.files:
         return sum(len(chunk.text.encode()) for chunk in source.documents())
-    source.check()
     sizes = ((path.stat().st_size, path.suffix == ".gz") for path in source.files)
     n_bytes = sum(size * (GZIP_RATIO if packed else 1) for size, packed in sizes)
     if not n_bytes:

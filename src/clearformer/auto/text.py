@@ -110,7 +110,9 @@ def choose(budget: Budget) -> Recommendation:
             logit_soft_cap=15.0,
         ),
         tokenizer=tokenizer,
-        data=TextData(val_fraction=held_out_for(budget.n_bytes, read * bytes_each)),
+        data=TextData()
+        if budget.has_held_out
+        else TextData(val_fraction=held_out_for(budget.n_bytes, read * bytes_each)),
         train=TrainConfig(
             batch_size=batch_tokens // context,
             grad_accum_steps=grad_accum_steps,

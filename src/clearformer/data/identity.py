@@ -9,6 +9,7 @@ from clearformer.errors import DataError
 
 # This much is read in a fraction of a second; more would delay every command on prepared data.
 COMPARED_BYTES = 100_000_000
+PARTS = "parts"  # of an identity that is made of several, by name
 BY_CONTENTS, BY_TIMES = "contents", "sizes and times of change"
 
 
@@ -39,7 +40,8 @@ def identity_of_files(files: Mapping[str, Path]) -> dict[str, Any]:
 
 def assumption(identity: Mapping[str, Any]) -> str:
     """Describe the assumption under which prepared data are reused; empty if file contents were compared."""
-    if identity.get("compared_by") != BY_TIMES:
+    parts: Mapping[str, Any] = identity.get(PARTS, {"all": identity})
+    if all(part.get("compared_by") != BY_TIMES for part in parts.values()):
         return ""
     return (
         f"assumed unchanged: sizes and modification times are the same (over {COMPARED_BYTES / 1e6:,.0f} MB, "

@@ -28,6 +28,7 @@ OF_ONE_FAMILY: dict[str, Family] = {
     "n_classes": "encoder",
     "pooling": "encoder",
 }
+OF_LOGITS = ("scale_logits", "logit_soft_cap")  # of tokens; a classifier, which has none, would ignore them
 
 
 class ModelConfig(Spec):
@@ -112,6 +113,9 @@ class ModelConfig(Spec):
                 raise ConfigError(
                     f"model.{key}: only an {family} has this setting; model.family is {self.family}"
                 )
+        for key in OF_LOGITS if self.n_classes is not None else ():
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise ConfigError(f"model.{key}: a classifier has no logits of tokens; remove the setting")
         if self.family == "encoder-decoder" and not self.attention.reads_another_text:
             raise ConfigError(
                 f"model.attention.kind: {self.attention.kind} attention cannot read another text, which an "

@@ -279,6 +279,15 @@ def test_what_is_held_out_is_chosen_unless_it_is_said(
     assert resolve_run([*arguments, "data.val_fraction=0.2"], None).data.val_fraction == 0.2
 
 
+def test_what_has_a_file_of_its_own_is_no_share_of_the_text(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("to be or not to be, \n" * 500_000)
+    arguments = ["auto", f"data.path={mine}", "train.max_seconds=5", "train.device=cpu"]
+    assert resolve_run(arguments, None).data.val_fraction < 0.1
+    own = resolve_run([*arguments, f"data.val_path={mine}"], None).data
+    assert (own.val_fraction, own.val_path) == (0.1, str(mine))
+
+
 def test_settings_lie_over_what_was_chosen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     mine = tmp_path / "mine.txt"
     mine.write_text("to be or not to be\n" * 3000)

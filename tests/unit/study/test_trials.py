@@ -230,6 +230,8 @@ DEFAULTS: dict[str, Any] = {
         "kind": "text",
         "name": "none",
         "path": "none",
+        "val_path": "none",
+        "test_path": "none",
         "field": "text",
         "order": "random",
         "val_fraction": 0.1,

@@ -33,6 +33,7 @@ ABSENT = {
 YOUR_OWN = """\
 Choose one with data.name=NAME. For your own files, plain or gzip:
   data.path=FILE                     a text: a file, a folder, or JSONL (data.field=NAME holds the text)
+                                     with held-out text of its own: data.val_path=FILE data.test_path=FILE
   data.source=FILE data.target=FILE  pairs in two files: line n of one translates line n of the other
   data.kind=pairs data.path=FILE     pairs in one file: source<TAB>target
   data.kind=labelled data.path=FILE  labelled texts: TSV, CSV or JSONL (data.text_field=NAME, data.label_field=NAME)"""

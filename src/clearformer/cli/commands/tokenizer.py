@@ -329,7 +329,7 @@ class _Parts:
 
         fractions = TextData(val_fraction=HELD_OUT)
         for source, n_chars in zip(self._sources, self._lengths, strict=True):
-            pieces = split_into_pieces(source.documents(), split_stops(n_chars, fractions))
+            pieces = split_into_pieces(source.documents(), split_stops({"train": n_chars}, fractions))
             yield from (piece.text for piece in pieces if piece.split == name)
 
 

@@ -21,6 +21,7 @@ from clearformer.data import (
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
 from clearformer.data.pairs.files import check_pair_contents
 from clearformer.data.shards import check_contents
+from clearformer.data.text.overlap import Overlap, overlap, usual_width
 from clearformer.errors import count
 from clearformer.text import Tokenizer, TokenizerConfig
 
@@ -107,10 +108,22 @@ class TextView(DatasetView):
         return {
             "first_text": {name: _first_text(split, tokenizer) for name, split in splits},
             "most_frequent": {name: _most_frequent(split, tokenizer) for name, split in splits},
+            "also_in_train": {name: found._asdict() for name, found in self._overlaps().items()},
         }
+
+    def _overlaps(self) -> dict[str, Overlap]:
+        """Return how much of each held-out split is in training."""
+        train = self.dataset.splits["train"]
+        held_out = {name: split for name, split in self.dataset.splits.items() if name != "train"}
+        return {name: overlap(split, train, usual_width(split)) for name, split in held_out.items()}
 
     def print_details(self) -> None:
         details = self.details()
+        for name, found in details["also_in_train"].items():
+            typer.echo(
+                f"{found['share']:.1%} of {name} is also in train, in stretches of {count(found['width'], 'token')} "
+                "or more"
+            )
         for name in self.dataset.splits:
             typer.echo(f"\n{typer.style(name, bold=True)} starts:")
             typer.echo(textwrap.indent(details["first_text"][name], "  "))

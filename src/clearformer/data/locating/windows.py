@@ -19,7 +19,7 @@ from clearformer.data.text.config import TextData
 from clearformer.data.text.preparing import Dataset
 from clearformer.data.text.source import Source
 from clearformer.data.text.sources import open_source
-from clearformer.data.text.splitting import split_into_pieces, split_stops
+from clearformer.data.text.splitting import split_into_pieces
 from clearformer.errors import DataError
 from clearformer.text import Tokenizer
 
@@ -44,7 +44,8 @@ def find_windows(
     split, source = dataset.splits[split_name], open_source(config)
     bounds = bytes_by_tokens(split, dataset.tokenizer, windows)
     if bounds is None:
-        stops = split_stops(dataset.manifest["source"]["n_chars"], config)
+        entries = dataset.manifest["splits"].items()
+        stops = {name: entry["first_char"] + entry["n_chars"] for name, entry in entries}
         bounds = bytes_by_words(source, stops, split_name, split, dataset.tokenizer, windows)
     before = bytes_before(dataset, split_name)
     bounds = [(before + start, before + stop) for start, stop in bounds]

@@ -123,12 +123,16 @@ def _read(folder: Path, check: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Scan:
-    """Counts and checksum from one pass over a text; `sha256` covers all its documents together, in UTF-8."""
+    """Counts and checksum from one pass over a text.
+
+    `sha256` covers all its documents together, in UTF-8; `lengths` are the characters of each of its sources.
+    """
 
     n_documents: int
     n_chars: int
     n_bytes: int
     sha256: str
+    lengths: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -147,21 +151,25 @@ class _Preparation:
     @cached_property
     def scan(self) -> _Scan:
         n_documents = n_chars = n_bytes = 0
+        lengths: dict[str, int] = {}
         digest = hashlib.sha256()
-        for text, ends_document in self.source.documents():
-            content = text.encode()
-            digest.update(content)
-            n_documents += ends_document
-            n_chars += len(text)
-            n_bytes += len(content)
-            self.progress("reading", n_chars, None)
-        if n_chars == 0:
+        for split, source in self.source.by_split().items():
+            before = n_chars
+            for text, ends_document in source.documents():
+                content = text.encode()
+                digest.update(content)
+                n_documents += ends_document
+                n_chars += len(text)
+                n_bytes += len(content)
+                self.progress("reading", n_chars, None)
+            lengths[split] = n_chars - before
+        if not lengths["train"]:
             raise DataError(f"{self.source.description}: there is no text in it")
-        return _Scan(n_documents, n_chars, n_bytes, digest.hexdigest())
+        return _Scan(n_documents, n_chars, n_bytes, digest.hexdigest(), lengths)
 
     @cached_property
     def stops(self) -> dict[str, int]:
-        return split_stops(self.scan.n_chars, self.config)
+        return split_stops(self.scan.lengths, self.config)
 
     def trained(self, spec: TokenizerConfig, specials: Sequence[str]) -> Tokenizer:
         """Train the tokenizer of a spec, or take it from the cache if this text has trained it before."""
@@ -244,7 +252,9 @@ class _Preparation:
         n_tokens = entry["n_tokens"]
         if n_tokens < LEAST_TOKENS:
             fix = "give a longer text"
-            if name != "train":
+            if name in self.config.paths_of_held_out:
+                fix += f" in data.{name}_path"
+            elif name != "train":
                 fix += f", or change data.{name}_fraction (0 for no such split)"
             part = f"{name} split" if len(self.stops) > 1 else "text"
             raise DataError(
@@ -263,7 +273,9 @@ class _Preparation:
     def _manifest(
         self, tokenizer: Tokenizer, dtype: np.dtype, splits: dict[str, dict[str, Any]]
     ) -> dict[str, Any]:
-        source = {"description": self.source.description} | self.text_key["source"] | asdict(self.scan)
+        scan = asdict(self.scan)
+        del scan["lengths"]  # as the splits say
+        source = {"description": self.source.description} | self.text_key["source"] | scan
         return (
             {
                 "version": FORMAT_VERSION,

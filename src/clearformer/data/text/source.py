@@ -1,7 +1,9 @@
 """The interface of a text's source."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from clearformer.data.locating.places import Origin
@@ -19,6 +21,15 @@ class Source(ABC):
     @abstractmethod
     def identity(self) -> dict[str, Any]:
         """Return values for JSON that identify the text; files need not be read whole."""
+
+    @cached_property
+    def files(self) -> list[Path]:
+        """The files to read, in order; empty if the text is in none."""
+        return []
+
+    def by_split(self) -> Mapping[str, "Source"]:
+        """Return the sources that the text consists of, in order, each under the first split that is in it."""
+        return {"train": self}
 
     @abstractmethod
     def documents(self) -> Iterator[Chunk]:

@@ -6,14 +6,14 @@ import importlib.util
 import os
 import platform
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from clearformer.data.cache import cache_folder
-from clearformer.data.identity import identity_of_files
+from clearformer.data.identity import PARTS, identity_of_files
 from clearformer.data.locating.places import Origin
 from clearformer.data.reading import (
     JSONL_SUFFIXES,
@@ -60,6 +60,7 @@ class FileSource(Source):
     root: Path
     field: str
     title: str = ""
+    setting: str = "path"
 
     @property
     def description(self) -> str:
@@ -105,21 +106,17 @@ class FileSource(Source):
         except OSError as error:
             what = "" if error.filename in (None, str(self.root)) else f"{error.filename} in it "
             fix = "; a folder is read as a whole: make that readable, or move it away" if what else ""
-            raise DataError(
-                f"data.path={self.root}: {what}cannot be read: {error.strerror or error}{fix}"
-            ) from None
+            raise DataError(f"{self._given}: {what}cannot be read: {error.strerror or error}{fix}") from None
 
     def _check(self) -> None:
-        check_writable_name("path", self.root)
+        check_writable_name(self.setting, self.root)
         if not self.root.exists():
-            raise DataError(
-                f"data.path={self.root}: there is no such file or folder{nearest_beside(self.root)}"
-            )
+            raise DataError(f"{self._given}: there is no such file or folder{nearest_beside(self.root)}")
         if not self.root.is_dir():
             if not self.root.is_file():
-                raise DataError(f"data.path={self.root} is not a regular file: copy the text into one")
+                raise DataError(f"{self._given} is not a regular file: copy the text into one")
             if self.root.stat().st_size == 0:
-                raise DataError(f"data.path={self.root} is empty: give a file with text")
+                raise DataError(f"{self._given} is empty: give a file with text")
         elif not self.files:
             kinds = ", ".join(FOLDER_SUFFIXES)
             has = (
@@ -128,8 +125,12 @@ class FileSource(Source):
                 else "it has no files"
             )
             raise DataError(
-                f"data.path={self.root} holds no text: of a folder, {kinds} are read, also with .gz; {has}"
+                f"{self._given} holds no text: of a folder, {kinds} are read, also with .gz; {has}"
             )
+
+    @property
+    def _given(self) -> str:
+        return f"data.{self.setting}={self.root}"
 
     def identity(self) -> dict[str, Any]:
         names = {path.relative_to(self.root).as_posix(): path for path in self.files}
@@ -146,6 +147,45 @@ class FileSource(Source):
 
     def place(self, index: int) -> str:
         return place_of_character(self.files, self.field, index)
+
+
+@dataclass(frozen=True)
+class SeparateSource(Source):
+    """A training text, and held-out ones in files of their own, one after the other."""
+
+    sources: Mapping[str, FileSource]
+
+    @property
+    def description(self) -> str:
+        train, *held_out = (source.description for source in self.sources.values())
+        names = list(self.sources)[1:]
+        return f"{train}, {', '.join(f'{name} {its}' for name, its in zip(names, held_out, strict=True))}"
+
+    @cached_property
+    def files(self) -> list[Path]:
+        return [path for source in self.sources.values() for path in source.files]
+
+    def by_split(self) -> Mapping[str, Source]:
+        return self.sources
+
+    def identity(self) -> dict[str, Any]:
+        return {PARTS: {name: source.identity() for name, source in self.sources.items()}}
+
+    def documents(self) -> Iterator[Chunk]:
+        for source in self.sources.values():
+            yield from source.documents()
+
+    def origins(self) -> Iterator[Origin]:
+        for source in self.sources.values():
+            yield from source.origins()
+
+    def place(self, index: int) -> str:
+        for source in self.sources.values():
+            n_chars = sum(len(chunk.text) for chunk in source.documents())
+            if index < n_chars:
+                return source.place(index)
+            index -= n_chars
+        raise IndexError(index)
 
 
 class PydocSource(Source):
@@ -348,9 +388,14 @@ def open_source(config: TextData) -> Source:
     if config.makes_its_own:
         return GeneratedSource(config.kind, config.about(), config.made)
     if config.path is not None:
-        source = FileSource(whole_path(config.path), config.field)
-        source.check()
-        return source
+        settings = {"train": "path"} | {split: f"{split}_path" for split in config.paths_of_held_out}
+        sources = {
+            split: FileSource(whole_path(getattr(config, setting)), config.field, setting=setting)
+            for split, setting in settings.items()
+        }
+        for source in sources.values():
+            source.check()
+        return sources["train"] if len(sources) == 1 else SeparateSource(sources)
     name = config.name or config.default_name
     if name not in BUILT_IN:
         hint = did_you_mean(name, BUILT_IN) or f"; choose from {', '.join(BUILT_IN)}"

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import floor
 from typing import NamedTuple
 
-from clearformer.data.config import exact
 from clearformer.data.reading import Chunk
 from clearformer.data.text.config import TextData
 from clearformer.errors import DataError, count
@@ -22,21 +21,30 @@ class Piece(NamedTuple):
     ends_document: bool
 
 
-def split_stops(n_chars: int, config: TextData) -> dict[str, int]:
+def split_stops(lengths: Mapping[str, int], config: TextData) -> dict[str, int]:
     """Return, for each split in order, the position in the text before which it ends.
 
-    Training text ends at floor(n (1 - val - test)), validation text at floor(n (1 - test)), test text at n, with
-    the fractions as exact decimals. A split with fraction 0 does not exist.
+    Of the text in `path`, training text ends at floor(n (1 - val - test)), validation text at floor(n (1 - test)), test
+    text at n, with the fractions as exact decimals. Splits with files of their own follow. A split with neither does
+    not exist.
+
+    Args:
+        lengths: The characters of the text in `path` ("train"), and of the splits that have files of their own.
+        config: The splits.
 
     Raises:
         DataError: a split would be empty.
     """
+    n_chars, shares = lengths["train"], config.shares_held_out
     stops = {
-        "train": floor(n_chars * config.train_fraction),
-        "val": floor(n_chars * (1 - exact(config.test_fraction))),
+        "train": floor(n_chars * (1 - shares["val"] - shares["test"])),
+        "val": floor(n_chars * (1 - shares["test"])),
         "test": n_chars,
     }
-    absent = [name for name in ("val", "test") if getattr(config, f"{name}_fraction") == 0]
+    for name in config.paths_of_held_out:
+        if not lengths[name]:
+            raise DataError(f"data.{name}_path: there is no text in it")
+    absent = [name for name, share in shares.items() if not share]
     start = 0
     for name, stop in stops.items():
         if stop == start and name not in absent:
@@ -46,7 +54,11 @@ def split_stops(n_chars: int, config: TextData) -> dict[str, int]:
                 "give a longer text or other fractions (0 for no such split)"
             )
         start = stop
-    return {name: stop for name, stop in stops.items() if name not in absent}
+    stops = {name: stop for name, stop in stops.items() if name not in absent}
+    for name in config.paths_of_held_out:
+        n_chars += lengths[name]
+        stops[name] = n_chars
+    return stops
 
 
 def split_into_pieces(

@@ -17,7 +17,7 @@ NAMES = [
 
 def test_every_setting_that_is_a_name_is_tried_below() -> None:
     assert {(spec.__name__, name) for spec, name in NAMES} == {
-        *(("TextData", name) for name in ("name", "path", "field")),
+        *(("TextData", name) for name in ("name", "path", "val_path", "test_path", "field")),
         *(("PairsData", name) for name in ("name", "path", "source", "target", "languages")),
         *(("PairsData", name) for name in ("val_path", "val_source", "val_target")),
         *(("LabelledData", name) for name in ("name", "path", "val_path", "test_path", "columns")),

@@ -97,6 +97,22 @@ def test_windows_of_what_was_held_out_stand_behind_the_training_text(
             furthest = start
 
 
+@pytest.mark.parametrize("kind", ["byte", "wordpiece"])
+def test_windows_of_held_out_files_are_found_in_them(kind: str, tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.txt" for name in ("train", "val", "test")}
+    for number, file in enumerate(files.values(), 1):
+        file.write_text("".join(SENTENCE.format(i, number) for i in range(4 * number)))
+    config = TextData(**{"path" if name == "train" else f"{name}_path": str(f) for name, f in files.items()})
+    dataset = prepare(config, EXACT.get(kind, WordPieceTokenizerSpec(vocab_size=110)), tmp_path / "cache")
+    for name, split in dataset.splits.items():
+        window = (len(split) // 2, len(split) // 2 + LENGTH)
+        [example] = find_windows(config, dataset, [window], name)
+        [span] = example.spans
+        assert span.file == str(files[name])
+        found, wanted = contents(span).decode(), dataset.tokenizer.decode(split.read(*window))
+        assert found == wanted if kind == "byte" else wanted.split()[1] in found.lower()
+
+
 def test_the_space_that_a_tokenizer_opens_with_is_in_no_file() -> None:
     """As those of SentencePiece do: the first token is " a", and the text "a"."""
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -61,6 +62,78 @@ def work(tmp_path: Path) -> Workplace:
 
 def text_of(dataset: Dataset, split: str) -> str:
     return dataset.tokenizer.decode(dataset.splits[split].read(0, len(dataset.splits[split])))
+
+
+class Separate:
+    """A training text, and held-out ones in files of their own; each has a character that no other has."""
+
+    TEXTS: ClassVar = {"train": "one two three\nfour é\n" * 3, "val": "two ß\n", "test": "three 漢\n"}
+
+    def __init__(self, folder: Path) -> None:
+        self.cache = folder / "cache"
+        self.paths = {name: folder / f"{name}.txt" for name in self.TEXTS}
+        for name, text in self.TEXTS.items():
+            self.paths[name].write_text(text)
+        self.config = TextData(
+            path=str(self.paths["train"]),
+            val_path=str(self.paths["val"]),
+            test_path=str(self.paths["test"]),
+        )
+
+    def prepare(self, tokenizer: TokenizerConfig = CHAR) -> Dataset:
+        return prepare(self.config, tokenizer, self.cache)
+
+
+@pytest.mark.parametrize("spec", [CHAR, BYTE, BPETokenizerSpec(vocab_size=260)])
+def test_held_out_text_may_come_from_files_of_its_own(tmp_path: Path, spec: TokenizerConfig) -> None:
+    separate = Separate(tmp_path)
+    dataset = separate.prepare(spec)
+    assert {name: text_of(dataset, name) for name in dataset.splits} == separate.TEXTS
+    train, val = (str(separate.paths[name]) for name in ("train", "val"))
+    assert dataset.manifest["source"]["description"].startswith(f"{train}, val {val}, test ")
+    assert dataset.manifest["source"]["n_documents"] == 3
+
+
+def test_a_changed_file_of_held_out_text_is_read_again(tmp_path: Path) -> None:
+    separate = Separate(tmp_path)
+    before = separate.prepare(BYTE).folder
+    assert separate.prepare(BYTE).folder == before
+    separate.paths["test"].write_text("three four\n")
+    after = separate.prepare(BYTE)
+    assert after.folder != before
+    assert text_of(after, "test") == "three four\n"
+
+
+def test_what_is_wrong_with_a_file_of_held_out_text_is_said_of_that_file(tmp_path: Path) -> None:
+    separate = Separate(tmp_path)
+    known = CharTokenizerSpec().train(["one two three four é ß\n"])
+    with pytest.raises(TokenizerError, match=r"test\.txt, line 1, column 7: '漢' \(U\+6F22\)"):
+        prepare(separate.config, known, separate.cache)
+    separate.paths["val"].write_bytes(b"\xef\xbb\xbf")  # a file with a mark of its encoding and no text
+    with pytest.raises(DataError, match=r"^data\.val_path: there is no text in it$"):
+        separate.prepare()
+    separate.paths["val"].write_text("a")
+    with pytest.raises(
+        DataError, match=r"the val split has 1 token .* give a longer text in data\.val_path$"
+    ):
+        separate.prepare()
+    separate.paths["val"].write_text("")
+    with pytest.raises(DataError, match=r"^data\.val_path=.*val\.txt is empty"):
+        separate.prepare()
+    separate.paths["val"].unlink()
+    with pytest.raises(DataError, match=r"^data\.val_path=.*val\.txt: there is no such file"):
+        separate.prepare()
+
+
+def test_a_large_text_beside_small_held_out_ones_is_assumed_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(identity, "COMPARED_BYTES", 40)
+    separate = Separate(tmp_path)
+    separate.prepare(BYTE)
+    with caplog.at_level("INFO"):
+        separate.prepare(BYTE)
+    assert "assumed unchanged" in caplog.text
 
 
 def no_reading(self: FileSource) -> None:

@@ -14,23 +14,39 @@ BPE = BPETokenizerSpec(vocab_size=300).train([WORDS * 20])
 
 
 def test_the_lectures_split_of_tiny_shakespeare() -> None:
-    assert split_stops(1_115_394, TextData()) == {"train": int(1_115_394 * 0.9), "val": 1_115_394}
-    assert split_stops(1_115_394, TextData())["train"] == 1_003_854
+    assert split_stops({"train": 1_115_394}, TextData()) == {"train": int(1_115_394 * 0.9), "val": 1_115_394}
+    assert split_stops({"train": 1_115_394}, TextData())["train"] == 1_003_854
 
 
 def test_splits_are_cut_where_the_decimals_say() -> None:
     config = TextData(val_fraction=0.2, test_fraction=0.1)
-    assert split_stops(10, config) == {
+    assert split_stops({"train": 10}, config) == {
         "train": 7,
         "val": 9,
         "test": 10,
     }  # in floats, 1 - 0.1 - 0.2 is above 0.7
-    assert split_stops(10, TextData(val_fraction=0.9)) == {"train": 1, "val": 10}  # and 1 - 0.9 below 0.1
+    assert split_stops({"train": 10}, TextData(val_fraction=0.9)) == {
+        "train": 1,
+        "val": 10,
+    }  # and 1 - 0.9 below 0.1
 
 
 def test_a_fraction_of_zero_is_no_split() -> None:
-    assert split_stops(7, TextData(val_fraction=0)) == {"train": 7}
-    assert split_stops(8, TextData(val_fraction=0, test_fraction=0.25)) == {"train": 6, "test": 8}
+    assert split_stops({"train": 7}, TextData(val_fraction=0)) == {"train": 7}
+    assert split_stops({"train": 8}, TextData(val_fraction=0, test_fraction=0.25)) == {"train": 6, "test": 8}
+
+
+def test_splits_with_files_of_their_own_follow_the_text() -> None:
+    both = TextData(path="a", val_path="b", test_path="c")
+    assert split_stops({"train": 10, "val": 3, "test": 2}, both) == {"train": 10, "val": 13, "test": 15}
+    val = TextData(path="a", val_path="b")
+    assert split_stops({"train": 10, "val": 3}, val) == {"train": 10, "val": 13}
+    test = TextData(path="a", test_path="c", val_fraction=0.2)
+    assert split_stops({"train": 10, "test": 2}, test) == {"train": 8, "val": 10, "test": 12}
+    neither = TextData(path="a", test_path="c", val_fraction=0)
+    assert split_stops({"train": 10, "test": 2}, neither) == {"train": 10, "test": 12}
+    with pytest.raises(DataError, match=r"^data\.val_path: there is no text in it$"):
+        split_stops({"train": 10, "val": 0}, val)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +56,7 @@ def test_a_fraction_of_zero_is_no_split() -> None:
 def test_an_empty_split_is_refused(n_chars: int, val: float, test: float, empty: str) -> None:
     size = f"{n_chars} character" + "s" * (n_chars > 1)
     with pytest.raises(DataError, match=f"the {empty} split would be empty: the text has {size}, with"):
-        split_stops(n_chars, TextData(val_fraction=val, test_fraction=test))
+        split_stops({"train": n_chars}, TextData(val_fraction=val, test_fraction=test))
 
 
 @pytest.mark.parametrize(
@@ -52,6 +68,10 @@ def test_an_empty_split_is_refused(n_chars: int, val: float, test: float, empty:
         ({"name": "pydoc", "path": "a.txt"}, "name='pydoc' and path='a.txt' are both set"),
         ({"field": "body"}, "field='body' is for JSONL files of your own: set path=FILE too; 'pydoc' has"),
         ({"order": "sorted"}, "order"),
+        ({"val_path": "b.txt"}, "val_path='b.txt' is for a text of your own: set path=FILE too"),
+        ({"path": "a", "val_path": "b", "val_fraction": 0.2}, "val_fraction=0.2 has no effect: the val text"),
+        ({"path": "a", "test_path": "b", "test_fraction": 0.2}, "test_fraction=0.2 has no effect"),
+        ({"path": "a", "val_path": "b", "test_fraction": 0.2}, "give the test text as a file too"),
         ({"pth": "a.txt"}, "did you mean 'path'?"),
     ],
 )
