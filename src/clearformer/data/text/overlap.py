@@ -17,7 +17,7 @@ from clearformer.data.shards import Split
 USUAL_CHARS = 64  # about twelve words: shorter stretches are common property
 MOST_TOKENS = 1 << 23  # of the held-out text that are looked for, as their hashes stay in memory
 STRETCH = 1 << 16  # tokens read in a row of a longer one
-READ_AT_ONCE = 1 << 20
+READ_AT_ONCE = 1 << 18
 TABLE_BITS = 26
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
@@ -50,11 +50,14 @@ def overlap(held_out: Split, train: Split, width: int) -> Overlap:
         width: A power of two.
     """
     pieces = [(len(tokens), window_hashes(tokens, width)) for tokens in _pieces(held_out, MOST_TOKENS)]
-    wanted = np.unique(np.concatenate([hashes for _, hashes in pieces]))
-    known = _known(wanted, train, width)
-    n_seen = sum(n_covered(known[np.searchsorted(wanted, hashes)], width) for _, hashes in pieces)
+    hashes = np.concatenate([of_piece for _, of_piece in pieces])
+    order = np.argsort(hashes)
+    wanted = hashes[order]
+    seen = np.empty(len(hashes), bool)
+    seen[order] = _known(wanted, train, width)[np.searchsorted(wanted, wanted)]
+    parts = np.split(seen, np.cumsum([len(of_piece) for _, of_piece in pieces])[:-1])
     n_tokens = sum(n for n, _ in pieces)
-    return Overlap(n_seen / max(1, n_tokens), width, n_tokens)
+    return Overlap(sum(n_covered(part, width) for part in parts) / max(1, n_tokens), width, n_tokens)
 
 
 def window_hashes(tokens: np.ndarray, width: int) -> np.ndarray:
@@ -82,7 +85,10 @@ def _pieces(split: Split, most: int) -> Iterator[np.ndarray]:
 
 
 def _known(wanted: np.ndarray, train: Split, width: int) -> np.ndarray:
-    """Return which of the sorted hashes [W] are those of windows of the training split, [W] bool."""
+    """Return which of the sorted hashes [W] are those of windows of the training split, [W] bool.
+
+    Of equal ones only the first is marked.
+    """
     known = np.zeros(len(wanted), bool)
     if not len(wanted):
         return known
@@ -91,7 +97,9 @@ def _known(wanted: np.ndarray, train: Split, width: int) -> np.ndarray:
     may_be_known[wanted >> shift] = True
     for start in range(0, len(train) - width + 1, READ_AT_ONCE):
         hashes = window_hashes(train.read(start, min(len(train), start + READ_AT_ONCE + width - 1)), width)
-        hashes = hashes[may_be_known[hashes >> shift]]
+        hashes = np.sort(
+            hashes[may_be_known[hashes >> shift]]
+        )  # in order, their searches go to memory nearby
         places = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
         known[places[wanted[places] == hashes]] = True
     return known
