@@ -41,6 +41,7 @@ KEYS = {
     "text": {
         *("loss", "mean_entropy", "n_tokens", "n_chars", "n_bytes", "context", "stride", "split"),
         *("perplexity", "bits_per_token", "bits_per_char", "bits_per_byte", "n_unknown", "data_changed"),
+        *("n_words", "perplexity_per_word"),
     },
     "pairs": {
         *("loss", "accuracy", "n_tokens", "n_pairs", "split", "perplexity", "bits_per_token", "n", "bleu"),
@@ -314,6 +315,7 @@ def test_a_text_of_unknown_characters_has_no_bits_per_character(
     assert "99 tokens, 25 of them (25.25%) not in the vocabulary" in out
     assert "bits per character  - (the tokens do not encode the whole text)" in out
     assert "comparable between any" not in out
+    assert "per word" not in out
 
 
 # --- pairs ------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ exactly once, from the C - S + 1 to C tokens before it (or from all, if there ar
 Shapes: W windows, B of them in a batch, T positions, N predictions, V vocabulary.
 """
 
+import codecs
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -38,9 +39,10 @@ LARGEST_EXPONENT = 709.0  # of e, for a float64
 class Evaluation:
     """How well a model predicts a text.
 
-    Perplexity and figures per token compare only models with the same vocabulary; bits per character and per byte
-    compare any two models on the same text. They are the length of a code for the text over the length of the text.
-    They are undefined if the tokens lose a part of it: predicting <unk> does not say which character it was.
+    Perplexity and figures per token compare only models with the same vocabulary; bits per character and per byte, and
+    perplexity per word, compare any two models on the same text. They follow from the length of a code for the text,
+    over the length of the text. They are undefined if the tokens lose a part of it: predicting <unk> does not say which
+    character it was.
 
     Attributes:
         loss: The mean of -log p(token), in nats: the cross-entropy of the text and the model.
@@ -50,6 +52,7 @@ class Evaluation:
         n_chars: The characters of these tokens; None if only a part of the split was read, no tokenizer was given, or
             the tokens lose a part of the text (lower-casing, WordPiece, an unknown token in the split).
         n_bytes: Likewise the bytes in UTF-8.
+        n_words: Likewise the words: what stands between white space, as `str.split` counts.
         n_unknown: The unknown tokens among those predicted; None if only a part of the split was read, or no tokenizer
             was given.
         context: The most tokens that a prediction was made from.
@@ -66,6 +69,7 @@ class Evaluation:
     stride: int
     split: str
     n_unknown: int | None = None
+    n_words: int | None = None
 
     @property
     def perplexity(self) -> float:
@@ -87,9 +91,17 @@ class Evaluation:
         """Bits of all predictions over their bytes; None if these are unknown or 0."""
         return self._bits_per(self.n_bytes)
 
+    @property
+    def perplexity_per_word(self) -> float | None:
+        """exp of the nats of all predictions over their words, as WikiText's is reported; None if these are unknown.
+
+        Ends of lines and texts are predicted too, and count as no word.
+        """
+        return perplexity_of(self.loss * self.n_tokens / self.n_words) if self.n_words else None
+
     def to_json(self) -> dict[str, Any]:
         """Return all values for `json.dumps`; a number that is not finite becomes None."""
-        derived = ("perplexity", "bits_per_token", "bits_per_char", "bits_per_byte")
+        derived = ("perplexity", "bits_per_token", "bits_per_char", "bits_per_byte", "perplexity_per_word")
         return plain(asdict(self) | {name: getattr(self, name) for name in derived})
 
     def _bits_per(self, n: int | None) -> float | None:
@@ -312,6 +324,7 @@ class _Text(NamedTuple):
     n_unknown: int | None = None
     n_chars: int | None = None
     n_bytes: int | None = None
+    n_words: int | None = None
 
 
 def _predicted_text(split: Split, tokenizer: Tokenizer | None) -> _Text:
@@ -329,7 +342,20 @@ def _predicted_text(split: Split, tokenizer: Tokenizer | None) -> _Text:
     if tokenizer.opens_with_space:  # a space that is not in the text
         raw = raw.removeprefix(b" ")
     n_chars = sum(byte & 0b1100_0000 != 0b1000_0000 for byte in raw)  # 10xxxxxx continues a character
-    return _Text(0, split.n_chars - n_chars, split.n_bytes - len(raw))
+    return _Text(0, split.n_chars - n_chars, split.n_bytes - len(raw), n_words(split, tokenizer, first=1))
+
+
+def n_words(split: Split, tokenizer: Tokenizer, first: int = 0) -> int:
+    """Count the words of a split from its token `first` on; a special token, such as <eos>, ends one."""
+    contents = [tokenizer.token_bytes(token) or b"\n" for token in range(tokenizer.vocab_size)]
+    characters = codecs.getincrementaldecoder("utf-8")("replace")  # one may have several tokens
+    n, in_word = 0, False
+    for start in range(first, len(split), COUNTED_AT_ONCE):
+        tokens = split.read(start, min(start + COUNTED_AT_ONCE, len(split))).tolist()
+        if text := characters.decode(b"".join(map(contents.__getitem__, tokens))):
+            n += len(text.split()) - (in_word and not text[0].isspace())
+            in_word = not text[-1].isspace()
+    return n
 
 
 def _count(split: Split, token: int | None) -> int:

@@ -16,7 +16,7 @@ from clearformer.data import Split
 from clearformer.errors import DataError, UserError
 from clearformer.evaluation import Evaluation, evaluate_split, evaluate_whole_and_part
 from clearformer.evaluation import language_model as module
-from clearformer.evaluation.language_model import count_windows, subset_of_windows, windows_of
+from clearformer.evaluation.language_model import count_windows, n_words, subset_of_windows, windows_of
 from clearformer.evaluation.masked import MaskedEvaluation
 from clearformer.evaluation.subsets import evenly_spaced
 from clearformer.evaluation.teacher_forcing import PairLoss
@@ -24,10 +24,12 @@ from clearformer.model import Decoder, ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.init import Gaussian
 from clearformer.text import (
+    BPETokenizerSpec,
     ByteTokenizerSpec,
     CharTokenizerSpec,
     ImportedTokenizer,
     Tokenizer,
+    TokenizerConfig,
     WordPieceTokenizerSpec,
 )
 
@@ -281,6 +283,48 @@ def with_space_before() -> Tokenizer:
     )
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 3, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "word",
+        " the cat\n\n sat ",
+        "a b c",
+        "dé jà\u00a0vu",
+        "漢字 と\u3000仮名",
+        "don't  stop--now \t",
+    ],
+)
+@pytest.mark.parametrize("spec", [ByteTokenizerSpec(), CharTokenizerSpec(), BPETokenizerSpec(vocab_size=260)])
+def test_words_are_those_that_python_splits(
+    text: str, at_once: int, spec: TokenizerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "COUNTED_AT_ONCE", at_once)
+    tokenizer = spec.train(["the cat sat don't stop--now a b c dé jà\u00a0vu 漢字 と\u3000仮名 word\n\t"])
+    split = Split("val", [tokenizer.encode(text)], n_chars=len(text), n_bytes=len(text.encode()))
+    assert n_words(split, tokenizer) == len(text.split())
+
+
+def test_a_word_ends_where_a_text_does() -> None:
+    tokenizer = ByteTokenizerSpec(bos=True, eos=True).train(())
+    two = np.concatenate([tokenizer.wrap(tokenizer.encode(text)) for text in ("one two", "three")])
+    assert n_words(Split("val", [two], n_chars=12, n_bytes=12), tokenizer) == 3
+
+
+def test_the_perplexity_per_word_is_that_of_all_the_text_has() -> None:
+    """Uniform over 2 tokens, 7 of which are predicted: 2^7 spread over 3 words."""
+    tokenizer = CharTokenizerSpec().train(["a "])
+    split = Split("val", [tokenizer.encode("aa a aaa")], n_chars=8, n_bytes=8)
+    model = model_of(vocab_size=2)
+    for weight in model.parameters():
+        weight.data.zero_()
+    result = evaluate_split(model, split, tokenizer)
+    assert (result.n_words, result.perplexity_per_word) == (3, pytest.approx(2 ** (7 / 3)))
+    assert evaluate_split(model, split, tokenizer, context=2, n_windows=1).perplexity_per_word is None
+
+
 def test_without_a_tokenizer_there_are_no_counts_of_characters() -> None:
     result = evaluate_split(model_of(), split_of(9))
 
@@ -341,7 +385,7 @@ def test_a_part_of_a_split_is_not_searched_for_unknown_tokens() -> None:
 
 
 def test_the_json_has_the_fields_of_the_contract() -> None:
-    fields = Evaluation(math.log(4), 1.2, 10, 20, 40, 7, 3, "val", 0).to_json()
+    fields = Evaluation(math.log(4), 1.2, 10, 20, 40, 7, 3, "val", 0, 5).to_json()
 
     assert fields == {
         "loss": math.log(4),
@@ -352,6 +396,8 @@ def test_the_json_has_the_fields_of_the_contract() -> None:
         "n_tokens": 10,
         "n_chars": 20,
         "n_bytes": 40,
+        "n_words": 5,
+        "perplexity_per_word": pytest.approx(4**2),
         "context": 7,
         "stride": 3,
         "split": "val",

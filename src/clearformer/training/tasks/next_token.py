@@ -167,7 +167,8 @@ class NextTokenTask(Task):
         )
         note = one_vocabulary(trained.tokenizer.vocab_size)
         if result.bits_per_char is not None:
-            note += ";\nbits per character and per byte are comparable between any models of the same text"
+            of_the_text = "bits per character and byte, and perplexity per word"
+            note += f";\n{of_the_text}, are comparable between any models of the same text"
         sections = (Section(figures=text_figures(result, data.description)), Section(text=f"{note}."))
         return EvaluationReport(sections, result.to_json())
 
@@ -249,10 +250,19 @@ def text_figures(result: Evaluation, description: str) -> tuple[Figure, ...]:
         Figure("bits per token", f"{result.bits_per_token:.4f}"),
         Figure("bits per character", bits(result.bits_per_char)),
         Figure("bits per byte", bits(result.bits_per_byte)),
+        *words_figures(result),
         Figure("mean entropy", f"{result.mean_entropy:.4f} nats, the loss the model expects"),
         Figure("predicted", f"{count(result.n_tokens, 'token')}{size}{unknown_tokens(result)}"),
         Figure("read", f"{description}, context {result.context}, stride {result.stride}"),
     )
+
+
+def words_figures(result: Evaluation) -> tuple[Figure, ...]:
+    """Return the perplexity per word, if the words are known."""
+    if result.n_words is None or result.perplexity_per_word is None:
+        return ()
+    words = f"({count(result.n_words, 'word')}, by spaces)"
+    return (Figure("perplexity per word", f"{result.perplexity_per_word:,.2f} {words}"),)
 
 
 def bits(value: float | None) -> str:
