@@ -299,6 +299,7 @@ def test_settings_still_win_over_an_earlier_run(earlier: Callable[..., RunFolder
     assert config.train.pretrained == str(folder.path)
 
 
+@pytest.mark.usefixtures("data_dir")
 def test_what_an_earlier_run_gives_is_not_called_replaced_by_settings(
     earlier: Callable[..., RunFolder], caplog: pytest.LogCaptureFixture
 ) -> None:

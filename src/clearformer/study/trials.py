@@ -45,7 +45,10 @@ GENERATION = 1
 computed again."""
 
 DECIDES = frozenset(
-    {"max_steps", "max_seconds", "max_wall_seconds", "eval_every", "eval_flops_fraction", "log_every"}
+    {
+        *("max_steps", "max_seconds", "max_wall_seconds", "patience"),
+        *("eval_every", "eval_flops_fraction", "log_every"),
+    }
 )
 """The settings that a resumed run may change, but that its weights or curves depend on."""
 

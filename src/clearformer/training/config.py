@@ -53,6 +53,8 @@ class TrainConfig(Spec):
         max_wall_seconds: ... or when the whole command has taken this many seconds by the clock, including its start,
             data preparation, compilation, evaluations, the last checkpoint and the report. Schedules follow the time
             of the steps.
+        patience: ... or when this many checkpoints in a row have no lower held-out loss than the best before them
+            (early stopping). The best one is kept too (`--checkpoint best`). Schedules follow the other limits.
         lr: The learning rate where the schedule's factor is 1.
         optimizer: See `training/optim/optimizers.py`.
         schedule: The factor of the learning rate over the run, after the warm-up; see `training/optim/schedules.py`.
@@ -90,6 +92,7 @@ class TrainConfig(Spec):
     max_steps: PositiveInt | None = None
     max_seconds: PositiveFloat | None = None
     max_wall_seconds: PositiveFloat | None = None
+    patience: PositiveInt | None = None
     lr: PositiveFloat = 1e-3
     optimizer: OptimizerSpec = AdamW()
     schedule: Schedule = Cosine()
@@ -139,6 +142,15 @@ class TrainConfig(Spec):
         if self.max_steps is None and self.max_seconds is None and self.max_wall_seconds is None:
             raise ConfigError(
                 "train.max_steps: no limit is set; set train.max_steps, train.max_seconds or train.max_wall_seconds"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _patience_has_checkpoints(self) -> "TrainConfig":
+        if self.patience is not None and self.checkpoint_every is None:
+            raise ConfigError(
+                f"train.patience={self.patience} counts checkpoints, but train.checkpoint_every=none writes only the "
+                "last; set a number of steps"
             )
         return self
 
@@ -241,6 +253,7 @@ TRAIN_MAY_CHANGE = frozenset(
         "max_steps",
         "max_seconds",
         "max_wall_seconds",
+        "patience",
         "eval_every",
         "eval_flops_fraction",
         "log_every",

@@ -89,7 +89,18 @@ def seconds_left(max_wall_seconds: float, progress: Progress) -> float:
 
 def is_finished(train: TrainConfig, progress: Progress) -> bool:
     """Whether the run has reached one of its limits."""
-    return fraction_done(train, progress) >= 1
+    return fraction_done(train, progress) >= 1 or is_out_of_patience(train, progress)
+
+
+def is_out_of_patience(train: TrainConfig, progress: Progress) -> bool:
+    """Whether the checkpoint of this step is the last of `train.patience` without a lower held-out loss.
+
+    False at steps that are not compared with the best one.
+    """
+    if train.patience is None or progress.val_loss is None or progress.best_step is None:
+        return False
+    assert train.checkpoint_every is not None
+    return progress.step - progress.best_step >= train.patience * train.checkpoint_every
 
 
 def check_not_past_its_end(train: TrainConfig, progress: Progress) -> None:

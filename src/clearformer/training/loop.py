@@ -17,6 +17,7 @@ import torch
 from clearformer.device import deterministic_kernels, memory_errors, resolve_device, synchronize
 from clearformer.errors import (
     ClearformerError,
+    ConfigError,
     DataError,
     DiskError,
     Interrupted,
@@ -35,6 +36,7 @@ from clearformer.training.limits import (
     check_not_past_its_end,
     is_due,
     is_finished,
+    is_out_of_patience,
 )
 from clearformer.training.nonfinite import NonFiniteValueError, weights_are_finite
 from clearformer.training.processes.distributed import Processes
@@ -194,6 +196,10 @@ class Training:
     ) -> None:
         task.check_divides(processes.count * config.train.grad_accum_steps)
         task.check_measurable()
+        if config.train.patience is not None and not task.n_held_out:
+            raise ConfigError(
+                "train.patience: there are no held-out data to stop by; hold some out, or remove it"
+            )
         self.config, self.folder, self.task = config, folder, task
         self.device, self.processes = device, processes
         self.clock = clock or WallClock(time.perf_counter())
@@ -339,6 +345,15 @@ class Training:
                 self.store.check()
             if self.evaluation is None:  # a finished run that is resumed has none yet
                 self.evaluate()
+            self.report_patience()
+
+    def report_patience(self) -> None:
+        """Report that the run ended by `train.patience`, and where its best weights are."""
+        if is_out_of_patience(self.settings, self.progress):
+            self.log.reporter.say(
+                f"train.patience={self.settings.patience}: no checkpoint after step {self.progress.best_step} has a "
+                "lower held-out loss; open that one with --checkpoint best"
+            )
 
     def prepare_steps(self) -> None:
         """Set up memory and compile the step if asked; this does not count as training time."""
@@ -475,7 +490,10 @@ class Training:
                 evaluation, compared = evaluator.evaluate_at_the_end(model)
             else:
                 evaluation = compared = evaluator.evaluate(model, n_rows)
-            self.progress = replace(self.progress, val_loss=compared.loss)
+            loss = compared.loss if compared.loss is None else self.processes.broadcast(compared.loss)
+            self.progress = evaluator.with_best(replace(self.progress, val_loss=loss))
+            if is_out_of_patience(self.settings, self.progress) and not evaluation.is_whole:
+                evaluation = evaluator.evaluate(model, None)
         if evaluation.is_whole:
             self.evaluation = evaluation.result
         return evaluation.line
@@ -490,7 +508,6 @@ class Training:
             DiskError: the previous checkpoint could not be written.
         """
         self.check_update()
-        self.progress = self.evaluator.with_best(self.progress)
         self.store.save(self.state, self.progress)
 
     def begin_snapshots(self) -> None:
@@ -510,7 +527,6 @@ class Training:
         """Save the present state without waiting for the other processes, and wait until it is written."""
         self.check_update()
         if self.processes.is_main:
-            self.progress = self.evaluator.with_best(self.progress)
             self.store.save_alone(self.state, self.progress)
         self.store.wait()
 

@@ -1122,6 +1122,71 @@ def test_a_state_between_checkpoints_is_not_compared(trained: Trained, run_folde
     assert (progress.step, progress.val_loss, progress.best_step) == (9, None, 5)
 
 
+PATIENT = (
+    "train.eval_every=1000",
+    "train.checkpoint_every=2",
+    "train.eval_flops_fraction=0.1",
+    "train.max_steps=20",
+    "train.patience=2",
+)
+OF_A_PART = 2  # windows, by which those checkpoints are compared
+
+
+def test_patience_ends_a_run_whose_checkpoints_get_no_better(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A better one in time begins the count anew; the whole held-out text is read at the end, as ever."""
+    losses = Losses(monkeypatch, of_2=[3.0, 3.5, 2.0, 2.0, 2.5], whole=[9.0])
+    reporter = At()
+
+    outcome = trained("a", *PATIENT, reporter=reporter)
+
+    assert losses.read == [OF_A_PART] * 5 + [None]
+    progress = load_checkpoint(last_checkpoint(run_folder("a"))).progress
+    assert (progress.step, progress.val_loss, progress.best_step) == (10, 2.5, 6)
+    assert held_out(run_folder("a"), "val_loss") == {2: 3.0, 4: 3.5, 6: 2.0, 8: 2.0, 10: 9.0}
+    assert outcome.evaluation is not None
+    assert outcome.evaluation.loss == 9.0
+    assert step_of((run_folder("a").checkpoints / "best").resolve()) == 6
+    [said] = [line for line in reporter.said if "patience" in line]
+    assert said.startswith("train.patience=2: no checkpoint after step 6 has a lower held-out loss")
+
+
+def test_who_has_more_patience_goes_on(
+    trained: Trained, resumed: Resumed, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Losses(monkeypatch, of_2=[2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.0, 3.0], whole=[9.0, 9.1, 9.2])
+    trained("a", *PATIENT)
+    assert step_of(last_checkpoint(run_folder("a"))) == 6
+
+    resumed("a")  # finished: evaluated, and not trained
+    assert step_of(last_checkpoint(run_folder("a"))) == 6
+
+    resumed("a", patience=3)
+    assert step_of(last_checkpoint(run_folder("a"))) == 8
+
+
+def test_a_patient_run_that_is_stopped_ends_where_it_would_have(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    settings = [*PATIENT, "train.lr=3.0", "train.patience=1", "train.max_steps=60"]
+    trained("whole", *settings)
+    assert step_of(last_checkpoint(run_folder("whole"))) < 60
+    with pytest.raises(Interrupted):
+        trained("a", *settings, reporter=At(3, interrupt))
+    resumed("a")
+    assert_same_run(run_folder("whole"), run_folder("a"))
+
+
+def test_patience_needs_something_to_count(trained: Trained) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^train\.patience=2 counts checkpoints, but train\.checkpoint_every=none"
+    ):
+        trained("a", "train.patience=2", "train.checkpoint_every=none")
+    with pytest.raises(ConfigError, match=r"^train\.patience: there are no held-out data to stop by"):
+        trained("b", "train.patience=2", "train.checkpoint_every=2", "data.val_fraction=0")
+
+
 class Losses:
     """Losses that evaluations find, by how many windows they read; and how many the evaluations before read."""
 
