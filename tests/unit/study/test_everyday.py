@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from clearformer.cli.commands.compare import as_text
 from clearformer.errors import ClearformerError, ConfigError, RunError, UserError
@@ -17,7 +18,7 @@ from clearformer.presets import resolve_settings
 from clearformer.study import Store
 from clearformer.study.everyday.caveats import BY_THE_CLOCK, CONTEXTS, TASKS, TOKENS, caveats
 from clearformer.study.everyday.comparison import compare, without_seed
-from clearformer.study.everyday.curves import RunCurve, curves, labels_of
+from clearformer.study.everyday.curves import Curves, RunCurve, curves, draw, labels_of
 from clearformer.study.everyday.declared import declare, read_declaration
 from clearformer.study.everyday.sweep import free_name, over_file, parse_sweep, parse_values, sweep
 from clearformer.study.everyday.text_plot import Line, place, text_plot, tick_texts
@@ -436,6 +437,15 @@ def test_ticks_have_as_many_digits_as_tell_them_apart() -> None:
     assert tick_texts(3.0, 2.0, 1.0) == ["3", "2", "1"]
     assert tick_texts(1.49921, 1.49916, 1.49911) == ["1.49921", "1.49916", "1.49911"]
     assert tick_texts(2.0, 2.0, 2.0) == ["2", "2", "2"]
+
+
+def test_more_runs_than_colours_are_told_apart_by_their_dashes() -> None:
+    runs = [RunCurve(f"run {i}", [[0, 2.0 + i], [9, 1.0 + i]], [[9, 1.5 + i]]) for i in range(9)]
+    axes = Figure().subplots()
+    draw(Curves("steps", runs), axes)
+    styles = [(line.get_color(), line.get_linestyle()) for line in axes.lines]
+    assert len(styles) == 18
+    assert len(set(styles)) == 9  # training and held-out alike
 
 
 def test_a_figure_is_drawn_and_another_ending_refused(run: Callable[..., Path], tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ Over = Literal["steps", "tokens", "seconds"]
 COLUMNS: dict[str, int] = {"steps": STEP, "tokens": TOKENS, "seconds": SECONDS}
 
 INK = "#444444"
+DASHES = ("-", "--", ":", "-.")  # where there are more runs than colours
 WIDTH, HEIGHT = 8.0, 4.5  # inches
 LONGEST_LABEL = 24  # characters
 
@@ -132,13 +133,14 @@ def draw(curves: Curves, axes: Any) -> None:
     ends: list[tuple[list[float], str, str]] = []
     is_one = len(curves.runs) == 1
     for i, (run, label) in enumerate(zip(curves.runs, labels_of(curves.runs), strict=True)):
-        colour = COLOURS[i % len(COLOURS)]
+        colour, dashes = COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS) % len(DASHES)]
         alone = "o" if len(run.training) == 1 else None  # a line of one point would not be seen
-        axes.plot(*zip(*run.training, strict=True), color=colour, linewidth=0.8, alpha=0.6, marker=alone)
+        style = {"color": colour, "linestyle": dashes}
+        axes.plot(*zip(*run.training, strict=True), **style, linewidth=0.8, alpha=0.6, marker=alone)
         if is_one or not run.held_out:
             ends.append((run.training[-1], "training" if is_one else label, colour))
         if run.held_out:
-            axes.plot(*zip(*run.held_out, strict=True), color=colour, linewidth=2, marker="o", markersize=3)
+            axes.plot(*zip(*run.held_out, strict=True), **style, linewidth=2, marker="o", markersize=3)
             ends.append((run.held_out[-1], "held-out" if is_one else label, colour))
     axes.set_xlabel("seconds of training" if curves.x == "seconds" else curves.x, color=INK)
     axes.set_ylabel("loss, nats a token", color=INK)
