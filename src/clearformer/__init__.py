@@ -10,6 +10,7 @@ logits, cache = model.run_with_cache(tokens)      # cache["blocks.0.attn.hook_pa
 samples = cf.generate(run, "KING RICHARD II:\n", max_new_tokens=200, temperature=0.8, seed=1)
 [[best]] = cf.translate(run, ["le 3 mai"])         # with a run that translates
 [found] = cf.classify(run, ["Österreich"])        # with a run that classifies: found.label, found.probability
+[found] = cf.score(run, ["To be or not to be"])   # log p of a text: found.logprob, found.perplexity, found.logprobs
 vectors = cf.lens.embed(run, "the bank").vectors  # hidden vectors by layer, with any run
 cf.lens.ledger(run, "To be or not").figure("ledger.png")  # why this token: what each part wrote for it
 cf.lens.show(run, "To be or not", "attention")    # one view of the page, in a notebook
@@ -53,6 +54,7 @@ __all__ = [
     "register",
     "replay",
     "run_study",
+    "score",
     "search",
     "stream",
     "sweep",
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
         plan,
         preset,
         replay,
+        score,
         search,
         stream,
         to_hf,

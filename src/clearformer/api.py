@@ -22,6 +22,7 @@ from clearformer.decoding.text.inputs import ids_of, text_of, words_of
 from clearformer.device import kept_random_state, torch_as_it_begins
 from clearformer.errors import ConfigError, Interrupted, RunError, UserError, did_you_mean, nearest, shown
 from clearformer.evaluation.classes.scores import classify
+from clearformer.evaluation.likelihood import score
 from clearformer.files import user_path
 from clearformer.interop import to_hf
 from clearformer.model import ModelConfig, Transformer
@@ -56,6 +57,7 @@ __all__ = [
     "plan",
     "preset",
     "replay",
+    "score",
     "search",
     "stream",
     "to_hf",

@@ -13,6 +13,7 @@ from clearformer.decoding import generate, search, stream, translate
 from clearformer.device import lacks_bfloat16, torch_as_it_begins
 from clearformer.errors import ClearformerError, RunError, UserError, count, shown
 from clearformer.evaluation.classes.scores import classify
+from clearformer.evaluation.likelihood import score
 from clearformer.files import user_path
 from clearformer.model import Transformer
 from clearformer.results import html_table
@@ -54,8 +55,8 @@ class Run:
         run = cf.load("NAME")
         run = cf.Run(model, tokenizer)        # then run.save("NAME") keeps it
 
-    `generate`, `stream`, `search`, `translate`, `classify` and `evaluate` are the functions of the same names, with the
-    run as their first argument.
+    `generate`, `stream`, `search`, `translate`, `classify`, `score` and `evaluate` are the functions of the same names,
+    with the run as their first argument.
 
     Attributes:
         model: The model, on its device; in evaluation mode if it was opened.
@@ -107,6 +108,7 @@ class Run:
     search = search
     translate = translate
     classify = classify
+    score = score
     evaluate = evaluate
     int8_losses = int8_losses
 

@@ -15,6 +15,7 @@ NAMES = (
         "generate",
         "translate",
         "classify",
+        "score",
         "lens",
         "look",
         "tokenizer",

@@ -54,6 +54,7 @@ def test_tab_shows_the_public_names_and_nothing_else() -> None:
         "generate",
         "translate",
         "classify",
+        "score",
         "plan",
         "tokenize",
         "preset",

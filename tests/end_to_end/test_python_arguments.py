@@ -27,7 +27,7 @@ def opened(name: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "call", [cf.generate, cf.stream, cf.translate, cf.classify, cf.search, cf.lens.embed]
+    "call", [cf.generate, cf.stream, cf.translate, cf.classify, cf.score, cf.search, cf.lens.embed]
 )
 @pytest.mark.parametrize("given", ["text", None, 7])
 def test_what_is_no_run_is_refused(call: Callable[..., Any], given: Any) -> None:

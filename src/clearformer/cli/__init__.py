@@ -15,6 +15,7 @@ COMMANDS = {
     "generate": "Continue a prompt.",
     "translate": "Translate a file, line by line.",
     "classify": "Classify each line of a file.",
+    "score": "Print the log-probability of each line of a file.",
     "lens": "Look inside a model: attention, logits, heads, attributions.",
     "look": "Inspect every number of a run in the browser, live while it trains.",
     "tokenizer": "Train a tokenizer, show the tokens of a text, or compare several.",

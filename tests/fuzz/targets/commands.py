@@ -29,6 +29,7 @@ LINES = {
     "generate beams": "generate text --prompt the --beams 2 --num 1 | --max-new-tokens 3",
     "translate": "translate pairs line.txt --beams 2 --length-penalty 0.6 | --max-new-tokens 3",
     "classify": "classify pets line.txt --json --truncate |",
+    "score": "score text line.txt --prefix the --json |",
     "tokenizer train": "tokenizer train text.txt --kind bpe --vocab-size 280 --out new.json |",
     "tokenizer show": "tokenizer show the --tokenizer runs/text/tokenizer.json --json |",
     "tokenizer compare": "tokenizer compare text.txt --kinds bpe,unigram --vocab-size 290 |",

@@ -1,0 +1,115 @@
+"""`clearformer score`: the log-probability of each line."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearformer.cli import standard_input
+from clearformer.cli.importing import importing
+from clearformer.cli.options import (
+    Average,
+    Checkpoint,
+    Device,
+    Dtype,
+    RunName,
+    check_not_empty,
+    dtype_of,
+    named_as_options,
+    open_run,
+)
+from clearformer.errors import UserError
+from clearformer.files import short_path
+
+if TYPE_CHECKING:
+    from clearformer.evaluation.likelihood import TextScore
+    from clearformer.training.config import RunConfig
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("score")
+def command(
+    run: RunName,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="Texts, one per line; for an encoder-decoder text<TAB>output.",
+            show_default="standard input",
+        ),
+    ] = "-",
+    prefix: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Language model: text before each line, which is not counted."),
+    ] = None,
+    average: Average = 1,
+    checkpoint: Checkpoint = "latest",
+    device: Device = "auto",
+    dtype: Dtype = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, with the log-probability of each token.")
+    ] = False,
+) -> None:
+    """Print the log-probability of each line of a file or of standard input.
+
+    Prints one line for each line read: log p in nats, a tab, the number of tokens predicted, a tab, the perplexity per
+    token. An empty line stays empty. An encoder-decoder's is that of the output given the text. An encoder that fills
+    in masked tokens predicts each from all others (pseudo-log-likelihood).
+    """
+    with importing():
+        from clearformer.evaluation.likelihood import score
+        from clearformer.runs.folders import find_run
+
+    check_not_empty("FILE", [file])
+    config = find_run(run).read_config()
+    check_has_probabilities(config, run)
+    lines = standard_input.lines_of(file)
+    outputs = None
+    if config.model.family == "encoder-decoder":
+        lines, outputs = both_sides(lines, standard_input.name_of(file))
+    trained = open_run(run, checkpoint, device, average)
+    with named_as_options(("prefix",)):
+        scores = score(
+            trained,
+            lines,
+            outputs,
+            prefix=prefix,
+            dtype=dtype_of(trained, dtype),
+            place=lambda number: f"{standard_input.name_of(file)}, line {number}",
+        )
+    if as_json:
+        about = {"run": str(short_path(trained.folder.path)), "step": trained.step, "average": average}
+        typer.echo(json.dumps(about | {"lines": [found.to_dict() for found in scores]}))
+        return
+    for found in scores:
+        typer.echo(as_line(found))
+
+
+def check_has_probabilities(config: "RunConfig", run: str) -> None:
+    """Raise UserError if a run gives texts no probability; the message names the command that fits the run."""
+    objective = config.train.objective
+    if objective.predicts_classes:
+        raise UserError(
+            f"{run} gives texts no probability; it {objective.activity}{objective.usage.format(run=run)}"
+        )
+
+
+def both_sides(lines: list[str], file: str) -> tuple[list[str], list[str]]:
+    """Return the texts and the outputs of lines `text<TAB>output`; both are empty for an empty line.
+
+    Raises:
+        UserError: a line has not one tab.
+    """
+    sides = [line.split("\t") if line.strip() else ["", ""] for line in lines]
+    for number, each in enumerate(sides, start=1):
+        if len(each) != 2:
+            raise UserError(f"{file}, line {number}: give text<TAB>output, one tab between them")
+    return [text for text, _ in sides], [output for _, output in sides]
+
+
+def as_line(found: "TextScore") -> str:
+    """Format a text's log-probability on one line; that of a text without predictions is empty."""
+    if found.perplexity is None:
+        return ""
+    return f"{found.logprob:.4f}\t{len(found.tokens)}\t{found.perplexity:.4f}"

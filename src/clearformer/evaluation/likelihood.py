@@ -1,0 +1,286 @@
+"""The log-probability that a model gives to texts, token by token.
+
+    [one, other] = cf.score(run, ["the cat sat", "cat the sat"])
+    one.logprob > other.logprob                         log p of the whole text, in nats
+    cf.score(run, " mat.", prefix="The cat sat on the") log p(text | prefix)
+    cf.score(run, "le chat", "the cat")                 of an encoder-decoder: log p(output | text)
+
+A decoder predicts each token from those before it. A text's first token is predicted if <bos> or a prefix comes before
+it. An encoder that fills in masked tokens has no such probability: each token is masked in turn and predicted from all
+others, and the sum is the pseudo-log-likelihood (Wang & Cho 2019; Salazar et al. 2020).
+
+Shapes: B texts or windows in a batch, T positions, N predictions, V vocabulary.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clearformer.decoding import evaluating
+from clearformer.decoding.arguments import check_function, check_run, matrix_dtype
+from clearformer.decoding.loop import NOT_FINITE
+from clearformer.decoding.text.inputs import Texts, ids_of, texts_of, with_specials
+from clearformer.decoding.text.samples import Run
+from clearformer.decoding.text.translations import encode_sources, translator
+from clearformer.device import autocast
+from clearformer.errors import NonFiniteError, TokenizerError, UserError, count
+from clearformer.evaluation.language_model import (
+    LOGITS_AT_ONCE,
+    TOKENS_AT_ONCE,
+    default_stride,
+    perplexity_of,
+    windows_of,
+)
+from clearformer.model import Decoder, Encoder, EncoderDecoder, Transformer
+from clearformer.results import Result
+from clearformer.text import Tokenizer, located
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TextScore(Result):
+    """The log-probability of a text.
+
+    Attributes:
+        logprob: That of all predicted tokens together, in nats; 0 if there are none.
+        perplexity: exp(-logprob / N), of the N predicted tokens; None if there are none.
+        tokens: The predicted tokens in readable form.
+        logprobs: The log-probability of each.
+    """
+
+    logprob: float
+    perplexity: float | None
+    tokens: list[str]
+    logprobs: list[float]
+
+
+class _Piece(NamedTuple):
+    """Tokens that a model reads at once, and what it predicts there.
+
+    Attributes:
+        text: The number of the text.
+        tokens: The tokens.
+        at: The positions whose vectors predict something.
+        targets: What they predict.
+        first: Where these predictions stand among all of the text's.
+        source: An encoder-decoder's source; empty for other models.
+    """
+
+    text: int
+    tokens: Sequence[int]
+    at: Sequence[int]
+    targets: Sequence[int]
+    first: int
+    source: Sequence[int] = ()
+
+
+def score(
+    run: Run,
+    texts: Texts,
+    outputs: Texts | None = None,
+    *,
+    prefix: str | None = None,
+    dtype: torch.dtype | str | None = None,
+    place: Callable[[int], str] = "text {}".format,
+) -> list[TextScore]:
+    """Return the log-probability of each text, in order.
+
+    A text longer than the model reads is read in windows, each prediction from half of them or more.
+
+    Args:
+        run: A language model, an encoder-decoder, or an encoder that fills in masked tokens.
+        texts: The texts, or the ids of their tokens [T]; a single one is treated as a list of one.
+        outputs: For an encoder-decoder, the output of each text, whose log-probability is returned, <eos> included.
+        prefix: For a language model, a text that comes before each of them and is not counted.
+        dtype: The type of the matrix products (autocast), also by name (`bfloat16`). By default as around the call.
+        place: Returns the name of the n-th text (counted from 1) for messages, such as a file and a line.
+
+    Raises:
+        UserError: the run's model classifies, its tokenizer lacks a special token, `outputs` or `prefix` is not for
+            this model, their number differs, or a text is longer than an encoder or encoder-decoder reads.
+        TokenizerError: a text holds a character that the tokenizer lacks.
+        NonFiniteError: the model's scores are not finite.
+    """
+    check_run(run)
+    check_function("place", place)
+    model, tokenizer, given = run.model, run.tokenizer, texts_of(texts)
+    if outputs is not None and not isinstance(model, EncoderDecoder):
+        raise UserError(f"outputs: only an encoder-decoder has them; model.family is {model.config.family}")
+    if prefix is not None and not isinstance(model, Decoder):
+        raise UserError(f"prefix: only a decoder reads one; model.family is {model.config.family}")
+    if isinstance(model, Decoder):
+        before = [*tokenizer.marks[0].tolist(), *([] if prefix is None else ids_of(tokenizer, prefix))]
+        rows = _encoded(tokenizer, given, place)
+        pieces = [piece for i, row in enumerate(rows) for piece in _windows(model, i, before, row)]
+    elif isinstance(model, EncoderDecoder):
+        pieces = _outputs(model, tokenizer, given, outputs, place)
+    else:
+        assert isinstance(model, Encoder)
+        pieces = _masked(model, tokenizer, _encoded(tokenizer, given, place), place)
+    logprobs = _logprobs(model, pieces, len(given), None if dtype is None else matrix_dtype(dtype))
+    targets: list[list[int]] = [[] for _ in given]
+    for piece in pieces:
+        targets[piece.text] += piece.targets
+    return [_scored(tokenizer, *both) for both in zip(targets, logprobs, strict=True)]
+
+
+def _scored(tokenizer: Tokenizer, targets: list[int], logprobs: list[float]) -> TextScore:
+    total, n = math.fsum(logprobs), len(logprobs)
+    return TextScore(
+        total, perplexity_of(-total / n) if n else None, [tokenizer.token_label(t) for t in targets], logprobs
+    )
+
+
+# --- what is read, and what is predicted ------------------------------------------------------------------
+
+
+def _encoded(
+    tokenizer: Tokenizer, texts: Sequence[str | list[int]], place: Callable[[int], str]
+) -> list[list[int]]:
+    """Return the ids of each text, without special tokens around them."""
+    rows = []
+    for number, text in enumerate(texts, start=1):
+        try:
+            rows.append(ids_of(tokenizer, text))
+        except TokenizerError as error:
+            raise located(error, place(number)) from None
+    return rows
+
+
+def _windows(model: Decoder, text: int, before: Sequence[int], ids: Sequence[int]) -> Iterator[_Piece]:
+    """Yield the windows that predict every token of a text, but the very first if nothing comes before it."""
+    tokens, first = [*before, *ids], max(1, len(before))
+    if len(tokens) <= first:
+        return
+    limit = model.config.max_seq_len
+    for windows in windows_of(len(tokens), limit, default_stride(limit)):
+        for start in windows.starts.tolist():
+            end = start + windows.length
+            target = max(first, end - windows.n_counted + 1)  # the first one that counts here
+            if target <= end:
+                at = range(target - 1 - start, windows.length)
+                yield _Piece(text, tokens[start:end], at, tokens[target : end + 1], target - first)
+
+
+def _outputs(
+    model: EncoderDecoder,
+    tokenizer: Tokenizer,
+    texts: Sequence[str | list[int]],
+    outputs: Texts | None,
+    place: Callable[[int], str],
+) -> list[_Piece]:
+    """Return each output after its source; no piece where either is empty."""
+    _, bos, eos = translator(model, tokenizer)
+    if outputs is None:
+        raise UserError("outputs: an encoder-decoder scores outputs; give one for each text")
+    written = texts_of(outputs)
+    if len(written) != len(texts):
+        raise UserError(f"outputs: {count(len(written), 'output')} for {count(len(texts), 'text')}")
+    limit = model.config.max_seq_len
+    sources = encode_sources(tokenizer, texts, eos, limit, place)
+    pieces = []
+    for i, (source, ids) in enumerate(zip(sources, _encoded(tokenizer, written, place), strict=True)):
+        tokens = with_specials(ids, [bos], [eos])
+        _check_length(len(tokens) - 1, limit, place(i + 1), "the output has ")
+        if source and ids:
+            pieces.append(_Piece(i, tokens[:-1], range(len(tokens) - 1), tokens[1:], 0, source))
+    return pieces
+
+
+def _masked(
+    model: Encoder, tokenizer: Tokenizer, rows: Sequence[list[int]], place: Callable[[int], str]
+) -> list[_Piece]:
+    """Return each text once for each of its tokens, with that one masked."""
+    if model.config.n_classes is not None:
+        raise UserError("this run classifies texts and gives them no probability: use classify")
+    if tokenizer.mask_id is None:
+        raise UserError("this run's tokenizer has no [MASK], by which an encoder predicts")
+    before, behind = (marks.tolist() for marks in tokenizer.marks)
+    pieces = []
+    for i, ids in enumerate(rows):
+        row = with_specials(ids, before, behind) if ids else []
+        _check_length(len(row), model.config.max_seq_len, place(i + 1))
+        plain = np.flatnonzero(tokenizer.is_plain[np.array(row, np.int64)]).tolist()
+        for n, at in enumerate(plain):
+            pieces.append(_Piece(i, [*row[:at], tokenizer.mask_id, *row[at + 1 :]], [at], [row[at]], n))
+    return pieces
+
+
+def _check_length(n_tokens: int, limit: int, place: str, what: str = "") -> None:
+    if n_tokens > limit:
+        raise UserError(
+            f"{place}: {what}{n_tokens:,} tokens with the special ones, but the model reads at most {limit:,}; "
+            "shorten it"
+        )
+
+
+# --- predictions ------------------------------------------------------------------------------------------
+
+
+def _logprobs(
+    model: Transformer, pieces: Sequence[_Piece], n_texts: int, dtype: torch.dtype | None
+) -> list[list[float]]:
+    """Return the log-probability of every target, for each text in order."""
+    found: list[list[float]] = [[] for _ in range(n_texts)]
+    for piece in pieces:
+        found[piece.text] += [math.nan] * len(piece.targets)
+    device = model.embed.weight.device
+    with evaluating(model) as threads, torch.inference_mode(), autocast(device, dtype):
+        for batch in _batches(pieces, model.embed.num_embeddings):
+            threads.adapt()
+            each = iter(_of_batch(model, batch).tolist())
+            for piece in batch:
+                own = [next(each) for _ in piece.targets]
+                found[piece.text][piece.first : piece.first + len(own)] = own
+    if any(math.isnan(value) for values in found for value in values):
+        raise NonFiniteError(NOT_FINITE)
+    return found
+
+
+def _batches(pieces: Sequence[_Piece], vocab_size: int) -> Iterator[list[_Piece]]:
+    """Yield pieces of similar length, the longest first, with as many tokens and logits as are read at once."""
+    batch: list[_Piece] = []
+    longest = n_logits = 0
+    for piece in sorted(pieces, key=lambda piece: (-len(piece.source), -len(piece.tokens))):
+        own = len(piece.targets) * vocab_size
+        longest = max(longest, len(piece.tokens), len(piece.source))
+        if batch and ((len(batch) + 1) * longest > TOKENS_AT_ONCE or n_logits + own > LOGITS_AT_ONCE):
+            yield batch
+            batch, longest, n_logits = [], max(len(piece.tokens), len(piece.source)), 0
+        batch.append(piece)
+        n_logits += own
+    if batch:
+        yield batch
+
+
+def _of_batch(model: Transformer, batch: Sequence[_Piece]) -> Float[Tensor, " N"]:
+    """Return the log-probabilities of a batch's targets, piece after piece."""
+    device = model.embed.weight.device
+    tokens, padding = _padded([piece.tokens for piece in batch], device)
+    if isinstance(model, EncoderDecoder):
+        source, source_padding = _padded([piece.source for piece in batch], device)
+        hidden = model.hidden(source, tokens, source_padding)
+    elif isinstance(model, Encoder):
+        hidden = model.hidden(tokens, padding)
+    else:
+        hidden = model.hidden(tokens)  # what pads a row on the right changes nothing before it
+    rows = [row for row, piece in enumerate(batch) for _ in piece.at]
+    places = [place for piece in batch for place in piece.at]
+    targets = torch.tensor([target for piece in batch for target in piece.targets], device=device)
+    logprobs = model.unembed(hidden[rows, places]).float().log_softmax(-1)  # [N V]
+    return logprobs.gather(1, targets[:, None])[:, 0]
+
+
+def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Pad rows to [B T] with any token, and return where they are real."""
+    tokens = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
+    padding = torch.zeros_like(tokens, dtype=torch.bool)
+    for number, row in enumerate(rows):
+        tokens[number, : len(row)] = torch.tensor(row)
+        padding[number, : len(row)] = True
+    return tokens.to(device), padding.to(device)

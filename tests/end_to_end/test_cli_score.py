@@ -1,0 +1,72 @@
+"""`clearformer score` of a run of each kind, as it is typed."""
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clearformer as cf
+
+Says = Callable[..., str]
+Answers = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def lines(four_runs: Path) -> Callable[..., str]:
+    def write(*lines: str) -> str:
+        (four_runs / "lines.txt").write_text("".join(f"{line}\n" for line in lines))
+        return str(four_runs / "lines.txt")
+
+    return write
+
+
+@pytest.mark.parametrize("run", ["text", "gaps"])
+def test_a_line_for_each_line(answers: Answers, says: Says, lines: Callable[..., str], run: str) -> None:
+    file = lines("the cat", "", "a dog", "cat the")
+    printed = says("score", run, file, "--device", "cpu").splitlines()
+    found = cf.load(run, device="cpu").score(["the cat", "", "a dog", "cat the"])
+    assert len(printed) == 4
+    assert printed[1] == ""
+    for line, own in zip(printed, found, strict=True):
+        if line:
+            assert line == f"{own.logprob:.4f}\t{len(own.tokens)}\t{own.perplexity:.4f}"
+    given = answers("score", run, file, "--device", "cpu")
+    assert given["lines"] == [own.to_dict() for own in found]
+
+
+def test_a_prefix_and_standard_input(
+    answers: Answers, lines: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(b" cat\n dog\n"))
+    monkeypatch.setattr(sys, "stdin", stream)
+    found = answers("score", "text", "--prefix", "the", "--device", "cpu")["lines"]
+    run = cf.load("text", device="cpu")
+    assert found == [own.to_dict() for own in run.score([" cat", " dog"], prefix="the")]
+    assert [len(line["logprobs"]) for line in found] == [4, 4]
+
+
+def test_pairs_are_a_text_and_its_output(answers: Answers, refuses: Says, lines: Callable[..., str]) -> None:
+    source, target = "le 3 mai", "May 3, 2003"
+    found = answers("score", "pairs", lines(f"{source}\t{target}", ""), "--device", "cpu")["lines"]
+    assert found[0] == cf.load("pairs", device="cpu").score(source, target)[0].to_dict()
+    assert found[0]["tokens"][-1] == "<eos>"
+    assert found[1]["perplexity"] is None
+    assert "lines.txt, line 2: give text<TAB>output, one tab between them" in refuses(
+        "score", "pairs", lines("le 3 mai\tMay 3", "le 3 mai")
+    )
+    assert "--prefix: only a decoder reads one" in refuses(
+        "score", "pairs", lines("one\tun"), "--prefix", "x"
+    )
+
+
+def test_a_classifier_gives_no_probability(refuses: Says, lines: Callable[..., str]) -> None:
+    assert refuses("score", "pets", lines("a cat")).endswith(
+        "pets gives texts no probability; it classifies: clearformer classify pets FILE"
+    )
+
+
+def test_what_is_wrong_with_a_line_names_it(refuses: Says, lines: Callable[..., str]) -> None:
+    assert "lines.txt, line 2" in refuses("score", "gaps", lines("the cat", "the cat " * 40))

@@ -1,0 +1,192 @@
+"""Log-probabilities of texts, against one prediction at a time."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearformer.data import Split
+from clearformer.errors import NonFiniteError, TokenizerError, UserError
+from clearformer.evaluation import likelihood as module
+from clearformer.evaluation.language_model import evaluate_split
+from clearformer.evaluation.likelihood import TextScore, score
+from clearformer.model import ModelConfig, Transformer, build
+from clearformer.run import Run
+from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, Tokenizer
+from clearformer.text.tokenizer import specials_of
+
+LETTERS = "abcdefgh \n"
+CONTEXT = 12
+
+
+def run_of(family: str = "decoder", tokenizer: Tokenizer | None = None, **settings: Any) -> Run:
+    specials = () if family == "decoder" else specials_of(family)
+    tokenizer = tokenizer or CharTokenizerSpec().train([LETTERS], specials=specials)
+    torch.manual_seed(3)
+    config = ModelConfig(
+        family=family,  # type: ignore[arg-type]
+        vocab_size=tokenizer.vocab_size,
+        d_model=16,
+        n_layers=2,
+        max_seq_len=CONTEXT,
+        **settings,
+    )
+    model = build(config)
+    for weights in model.parameters():
+        weights.data += 0.3 * torch.randn(weights.shape)  # so that predictions differ
+    return Run(model, tokenizer)
+
+
+def logprobs_of(model: Transformer, *given: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model.eval()(*given).float().log_softmax(-1)
+
+
+# --- decoders ---------------------------------------------------------------------------------------------
+
+
+def one_at_a_time(run: Run, before: list[int], ids: list[int]) -> list[float]:
+    """Each token after the longest context that the windows may give it, for texts that fit into one."""
+    tokens = before + ids
+    found = []
+    for at in range(max(1, len(before)), len(tokens)):
+        logprobs = logprobs_of(run.model, torch.tensor([tokens[:at]]))[0, -1]
+        found.append(logprobs[tokens[at]].item())
+    return found
+
+
+@pytest.mark.parametrize("prefix", [None, "", "ab", "hgf "])
+@pytest.mark.parametrize("bos", [False, True])
+def test_a_text_s_log_probability_is_the_sum_of_its_tokens(prefix: str | None, bos: bool) -> None:
+    run = run_of(tokenizer=ByteTokenizerSpec(bos=bos).train(()))
+    texts = ["abc", "a", "", "hgfedcb", "bb"]
+    before = [*run.tokenizer.marks[0].tolist(), *(prefix or "").encode()]
+    for text, found in zip(texts, score(run, texts, prefix=prefix), strict=True):
+        wanted = one_at_a_time(run, before, list(text.encode()))
+        assert found.logprobs == pytest.approx(wanted, abs=1e-5)
+        assert found.logprob == pytest.approx(math.fsum(wanted), abs=1e-5)
+        assert found.tokens == list(text if before else text[1:])
+        if wanted:
+            assert found.perplexity == pytest.approx(math.exp(-math.fsum(wanted) / len(wanted)), rel=1e-5)
+        else:
+            assert (found.logprob, found.perplexity) == (0, None)
+
+
+@pytest.mark.parametrize("position", ["learned", "rope", "alibi"])
+@pytest.mark.parametrize("n", [CONTEXT - 1, CONTEXT, CONTEXT + 1, CONTEXT + 2, 3 * CONTEXT + 5])
+def test_a_long_text_is_read_as_an_evaluation_reads_it(n: int, position: str) -> None:
+    run = run_of(position=position)
+    text = (LETTERS * 9)[:n]
+    split = Split("val", [run.tokenizer.encode(text)], n_chars=n, n_bytes=n)
+    [found] = score(run, text)
+    evaluated = evaluate_split(run.model, split)  # type: ignore[arg-type]
+    assert len(found.logprobs) == n - 1
+    assert found.logprob == pytest.approx(-evaluated.loss * evaluated.n_tokens, rel=1e-5)
+    assert found.perplexity == pytest.approx(evaluated.perplexity, rel=1e-5)
+
+
+def test_a_long_prefix_is_read_and_not_counted() -> None:
+    run, prefix, text = run_of(), (LETTERS * 3)[: CONTEXT + 4], "abcab"
+    [whole], [found] = score(run, prefix + text), score(run, text, prefix=prefix)
+    assert found.logprobs == whole.logprobs[-len(text) :]
+    assert found.tokens == list(text)
+
+
+def test_texts_read_at_once_are_those_read_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of()
+    texts = ["abcabc", "h", "ab", "", "gg gg gg gg gg gg gg gg gg", "hgfedcba"]
+    at_once = score(run, texts)
+    monkeypatch.setattr(module, "TOKENS_AT_ONCE", 1)
+    for one, other in zip(at_once, score(run, texts), strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+    monkeypatch.setattr(module, "TOKENS_AT_ONCE", 1000)
+    monkeypatch.setattr(module, "LOGITS_AT_ONCE", 30)
+    for one, other in zip(at_once, score(run, texts), strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+def test_ids_are_texts_too() -> None:
+    run = run_of()
+    ids = run.tokenizer.encode("abcd")
+    assert score(run, ids) == score(run, [ids.tolist()]) == score(run, "abcd")
+
+
+# --- encoder-decoders and encoders ------------------------------------------------------------------------
+
+
+def test_an_output_s_log_probability_is_given_its_source() -> None:
+    run = run_of("encoder-decoder")
+    tokenizer = run.tokenizer
+    bos, eos = tokenizer.bos_id, tokenizer.eos_id
+    sources, outputs = ["abc", "h", "", "abcdefg"], ["cba", "abcdefgh", "a", "b"]
+    for source, output, found in zip(sources, outputs, score(run, sources, outputs), strict=True):
+        if not source:
+            assert found == TextScore(0.0, None, [], [])
+            continue
+        given = torch.tensor([[*tokenizer.encode(source).tolist(), eos]])
+        tokens = [bos, *tokenizer.encode(output).tolist(), eos]
+        logprobs = logprobs_of(run.model, given, torch.tensor([tokens[:-1]]))[0]
+        wanted = [logprobs[i, token].item() for i, token in enumerate(tokens[1:])]
+        assert found.logprobs == pytest.approx(wanted, abs=1e-5)
+        assert found.tokens == [*output, "<eos>"]
+
+
+def test_a_translation_has_the_log_probability_that_the_search_says() -> None:
+    run = run_of("encoder-decoder")
+    [[best]] = run.translate(["abc"], beams=2, max_new_tokens=7)
+    [found] = score(run, "abc", [best.tokens])
+    n = len(best.tokens)
+    assert math.fsum(found.logprobs[:n]) == pytest.approx(best.logprob, abs=1e-4)
+
+
+def test_an_encoder_predicts_each_token_from_all_others() -> None:
+    """The pseudo-log-likelihood: what stands at a position is masked, and nothing else."""
+    run = run_of("encoder", masked_head="transform", head_bias=True)
+    tokenizer = run.tokenizer
+    for text, found in zip(["abc", "", "hh abcde"], score(run, ["abc", "", "hh abcde"]), strict=True):
+        row, wanted = tokenizer.wrap(tokenizer.encode(text)).tolist(), []
+        for at in range(1, len(row) - 1) if text else ():
+            masked = [*row[:at], tokenizer.mask_id, *row[at + 1 :]]
+            wanted.append(logprobs_of(run.model, torch.tensor([masked]))[0, at, row[at]].item())
+        assert found.logprobs == pytest.approx(wanted, abs=1e-5)
+        assert found.tokens == list(text)
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_the_model_is_refused() -> None:
+    pairs, gaps = run_of("encoder-decoder"), run_of("encoder")
+    with pytest.raises(
+        UserError, match=r"^outputs: only an encoder-decoder has them; model\.family is decoder$"
+    ):
+        score(run_of(), "a", "b")
+    with pytest.raises(
+        UserError, match=r"^outputs: an encoder-decoder scores outputs; give one for each text$"
+    ):
+        score(pairs, "a")
+    with pytest.raises(UserError, match=r"^outputs: 1 output for 2 texts$"):
+        score(pairs, ["a", "b"], ["c"])
+    with pytest.raises(UserError, match=r"^prefix: only a decoder reads one; model\.family is encoder$"):
+        score(gaps, "a", prefix="b")
+    with pytest.raises(
+        UserError, match=r"^text 2: the output has 13 tokens with the special ones, but .* 12;"
+    ):
+        score(pairs, ["a", "b"], ["a", "abcabcabcabc"])
+    with pytest.raises(
+        UserError, match=r"^text 1: 13 tokens with the special ones, but the model reads at most 12"
+    ):
+        score(gaps, "abcabcabcab")
+    with pytest.raises(TokenizerError, match=r"^text 2: 'ß'"):
+        score(run_of(), ["a", "ß"])
+    with pytest.raises(UserError, match="classifies texts and gives them no probability"):
+        score(run_of("encoder", n_classes=3), "a")
+
+
+def test_scores_that_are_not_numbers_are_an_error() -> None:
+    run = run_of()
+    run.model.embed.weight.data.fill_(math.nan)
+    with pytest.raises(NonFiniteError):
+        score(run, "abc")
