@@ -25,7 +25,7 @@ from torch import Tensor
 from clearformer.decoding import evaluating
 from clearformer.decoding.arguments import check_function, check_run, matrix_dtype
 from clearformer.decoding.loop import NOT_FINITE
-from clearformer.decoding.text.inputs import Texts, ids_of, texts_of, with_specials
+from clearformer.decoding.text.inputs import Text, Texts, ids_of, text_of, texts_of, with_specials
 from clearformer.decoding.text.samples import Run
 from clearformer.decoding.text.translations import encode_sources, translator
 from clearformer.device import autocast
@@ -84,7 +84,7 @@ def score(
     texts: Texts,
     outputs: Texts | None = None,
     *,
-    prefix: str | None = None,
+    prefix: Text | None = None,
     dtype: torch.dtype | str | None = None,
     place: Callable[[int], str] = "text {}".format,
 ) -> list[TextScore]:
@@ -114,7 +114,10 @@ def score(
     if prefix is not None and not isinstance(model, Decoder):
         raise UserError(f"prefix: only a decoder reads one; model.family is {model.config.family}")
     if isinstance(model, Decoder):
-        before = [*tokenizer.marks[0].tolist(), *([] if prefix is None else ids_of(tokenizer, prefix))]
+        before = [
+            *tokenizer.marks[0].tolist(),
+            *([] if prefix is None else ids_of(tokenizer, text_of(prefix))),
+        ]
         rows = _encoded(tokenizer, given, place)
         pieces = [piece for i, row in enumerate(rows) for piece in _windows(model, i, before, row)]
     elif isinstance(model, EncoderDecoder):
