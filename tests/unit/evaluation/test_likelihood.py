@@ -111,6 +111,7 @@ def test_ids_are_texts_too() -> None:
     run = run_of()
     ids = run.tokenizer.encode("abcd")
     assert score(run, ids) == score(run, [ids.tolist()]) == score(run, "abcd")
+    assert score(run, ids, prefix=ids) == score(run, "abcd", prefix="abcd")
 
 
 # --- encoder-decoders and encoders ------------------------------------------------------------------------
@@ -171,6 +172,8 @@ def test_what_does_not_fit_the_model_is_refused() -> None:
         score(pairs, ["a", "b"], ["c"])
     with pytest.raises(UserError, match=r"^prefix: only a decoder reads one; model\.family is encoder$"):
         score(gaps, "a", prefix="b")
+    with pytest.raises(UserError, match=r"^a text must be a string or token ids; got 5$"):
+        score(run_of(), "a", prefix=5)  # type: ignore[arg-type]
     with pytest.raises(
         UserError, match=r"^text 2: the output has 13 tokens with the special ones, but .* 12;"
     ):
