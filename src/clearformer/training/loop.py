@@ -246,6 +246,7 @@ class Training:
         """Set the first weights of a new run and make its folder; `preset` is recorded there."""
         pretrained = self.set_first_weights()
         self.report_warmup()
+        self.report_patience()
         if self.processes.is_main:
             task = self.task
             self.folder.create(
@@ -345,9 +346,18 @@ class Training:
                 self.store.check()
             if self.evaluation is None:  # a finished run that is resumed has none yet
                 self.evaluate()
-            self.report_patience()
+            self.report_end_by_patience()
 
     def report_patience(self) -> None:
+        """Report how often `train.patience` counts, as the run may end before it has counted far enough."""
+        train = self.settings
+        if train.patience is not None:
+            self.log.reporter.say(
+                f"train.patience={train.patience} counts a checkpoint every {train.checkpoint_every:,} steps "
+                "(train.checkpoint_every)"
+            )
+
+    def report_end_by_patience(self) -> None:
         """Report that the run ended by `train.patience`, and where its best weights are."""
         if is_out_of_patience(self.settings, self.progress):
             self.log.reporter.say(

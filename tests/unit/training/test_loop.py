@@ -1148,7 +1148,8 @@ def test_patience_ends_a_run_whose_checkpoints_get_no_better(
     assert outcome.evaluation is not None
     assert outcome.evaluation.loss == 9.0
     assert step_of((run_folder("a").checkpoints / "best").resolve()) == 6
-    [said] = [line for line in reporter.said if "patience" in line]
+    counts, said = [line for line in reporter.said if "patience" in line]
+    assert counts == "train.patience=2 counts a checkpoint every 2 steps (train.checkpoint_every)"
     assert said.startswith("train.patience=2: no checkpoint after step 6 has a lower held-out loss")
 
 
