@@ -38,8 +38,8 @@ class Budget:
     """The measurements of data and machine on which the rules decide.
 
     Attributes:
-        n_bytes: The size of a running text with its held-out part; for pairs (both sides together) and labelled texts,
-            the size of the training split.
+        n_bytes: The size of a running text, with the end that is held out of it; for pairs (both sides together) and
+            labelled texts, the size of the training split.
         seconds: The wall-clock time of the whole command.
         rate: FLOP/s of large matrix products, in the dtype of training.
         memory: Bytes that training may take.
@@ -112,7 +112,7 @@ def trial_of(data: Data, n_bytes: int) -> Trial | None:
     """Try BPE on a running text; None for a small one, and for other data."""
     if not isinstance(data, TextData) or n_bytes < LEAST_FOR_WORDS:
         return None
-    return try_words(open_source(data))
+    return try_words(open_source(data).by_split()["train"])
 
 
 class Size(NamedTuple):
@@ -146,7 +146,7 @@ def text_bytes(data: TextData) -> int:
     Raises:
         DataError: there is no such text, or it is empty.
     """
-    source = open_source(data)
+    source = open_source(data).by_split()["train"]
     if not source.files:
         return sum(len(chunk.text.encode()) for chunk in source.documents())
     sizes = ((path.stat().st_size, path.suffix == ".gz") for path in source.files)

@@ -119,12 +119,16 @@ class Split:
         shards: Its tokens in order, one sequence per shard.
         n_chars: Characters of the text that the tokens were made from.
         n_bytes: The size of that text in UTF-8.
+        n_words: Its words, as `str.split` counts them in each document; None if they were not counted.
     """
 
-    def __init__(self, name: str, shards: Sequence[Tokens], n_chars: int, n_bytes: int):
+    def __init__(
+        self, name: str, shards: Sequence[Tokens], n_chars: int, n_bytes: int, n_words: int | None = None
+    ):
         self.name = name
         self.n_chars = n_chars
         self.n_bytes = n_bytes
+        self.n_words = n_words
         self._shards = list(shards)
         self._ends = np.cumsum([len(shard) for shard in self._shards], dtype=np.int64)
         self.n_tokens = int(self._ends[-1]) if self._shards else 0
@@ -288,7 +292,13 @@ def open_splits(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Split]:
         return FileShard(path, shard["n_tokens"], dtype) if by_position else _mapped(path, dtype)
 
     return {
-        name: Split(name, [opened(shard) for shard in entry["shards"]], entry["n_chars"], entry["n_bytes"])
+        name: Split(
+            name,
+            [opened(shard) for shard in entry["shards"]],
+            entry["n_chars"],
+            entry["n_bytes"],
+            entry.get("n_words"),
+        )
         for name, entry in manifest["splits"].items()
     }
 

@@ -7,7 +7,6 @@ exactly once, from the C - S + 1 to C tokens before it (or from all, if there ar
 Shapes: W windows, B of them in a batch, T positions, N predictions, V vocabulary.
 """
 
-import codecs
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -52,7 +51,8 @@ class Evaluation:
         n_chars: The characters of these tokens; None if only a part of the split was read, no tokenizer was given, or
             the tokens lose a part of the text (lower-casing, WordPiece, an unknown token in the split).
         n_bytes: Likewise the bytes in UTF-8.
-        n_words: Likewise the words: what stands between white space, as `str.split` counts.
+        n_words: Likewise the words of the split: what stands between white space, as `str.split` counts them in each
+            document; None also if they were not counted.
         n_unknown: The unknown tokens among those predicted; None if only a part of the split was read, or no tokenizer
             was given.
         context: The most tokens that a prediction was made from.
@@ -95,7 +95,7 @@ class Evaluation:
     def perplexity_per_word(self) -> float | None:
         """exp of the nats of all predictions over their words, as WikiText's is reported; None if these are unknown.
 
-        Ends of lines and texts are predicted too, and count as no word.
+        Ends of lines and documents are predicted too, and count as no word.
         """
         return perplexity_of(self.loss * self.n_tokens / self.n_words) if self.n_words else None
 
@@ -342,20 +342,7 @@ def _predicted_text(split: Split, tokenizer: Tokenizer | None) -> _Text:
     if tokenizer.opens_with_space:  # a space that is not in the text
         raw = raw.removeprefix(b" ")
     n_chars = sum(byte & 0b1100_0000 != 0b1000_0000 for byte in raw)  # 10xxxxxx continues a character
-    return _Text(0, split.n_chars - n_chars, split.n_bytes - len(raw), n_words(split, tokenizer, first=1))
-
-
-def n_words(split: Split, tokenizer: Tokenizer, first: int = 0) -> int:
-    """Count the words of a split from its token `first` on; a special token, such as <eos>, ends one."""
-    contents = [tokenizer.token_bytes(token) or b"\n" for token in range(tokenizer.vocab_size)]
-    characters = codecs.getincrementaldecoder("utf-8")("replace")  # one may have several tokens
-    n, in_word = 0, False
-    for start in range(first, len(split), COUNTED_AT_ONCE):
-        tokens = split.read(start, min(start + COUNTED_AT_ONCE, len(split))).tolist()
-        if text := characters.decode(b"".join(map(contents.__getitem__, tokens))):
-            n += len(text.split()) - (in_word and not text[0].isspace())
-            in_word = not text[-1].isspace()
-    return n
+    return _Text(0, split.n_chars - n_chars, split.n_bytes - len(raw), split.n_words)
 
 
 def _count(split: Split, token: int | None) -> int:

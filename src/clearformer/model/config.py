@@ -28,7 +28,6 @@ OF_ONE_FAMILY: dict[str, Family] = {
     "n_classes": "encoder",
     "pooling": "encoder",
 }
-OF_LOGITS = ("scale_logits", "logit_soft_cap")  # of tokens; a classifier, which has none, would ignore them
 
 
 class ModelConfig(Spec):
@@ -56,7 +55,8 @@ class ModelConfig(Spec):
             lecture 002, section 4.1).
         residual: Whether a sub-layer's output is added to the residual stream or replaces it.
         parallel: Whether attention and feed-forward both read the block's input (GPT-NeoX).
-        head_bias: Whether the head has a bias.
+        head_bias: Whether the head has a bias. This and the next two are of the tokens' logits, which a classifier,
+            whatever run its settings come from, has not.
         scale_logits: Whether logits are divided by sqrt(D) (T5, where embeddings are tied).
         logit_soft_cap: Logits are cap * tanh(logits / cap), so none is larger than the cap (Gemma 2).
         n_token_types: The number of an encoder's token types (BERT's segments); 0: none.
@@ -113,9 +113,6 @@ class ModelConfig(Spec):
                 raise ConfigError(
                     f"model.{key}: only an {family} has this setting; model.family is {self.family}"
                 )
-        for key in OF_LOGITS if self.n_classes is not None else ():
-            if getattr(self, key) != type(self).model_fields[key].default:
-                raise ConfigError(f"model.{key}: a classifier has no logits of tokens; remove the setting")
         if self.family == "encoder-decoder" and not self.attention.reads_another_text:
             raise ConfigError(
                 f"model.attention.kind: {self.attention.kind} attention cannot read another text, which an "

@@ -249,8 +249,18 @@ def scaled(config: RunConfig, scale: float) -> RunConfig:
             warmup_steps=round(scale * train.warmup_steps),
             eval_every=max(1, round(scale * train.eval_every)),
             log_every=max(1, round(scale * train.log_every)),
+            **(
+                {}
+                if train.patience is None
+                else {"checkpoint_every": scaled_steps(train.checkpoint_every, scale)}
+            ),
         )
     )
+
+
+def scaled_steps(every: int | None, scale: float) -> int | None:
+    """Return a number of steps between two events, scaled."""
+    return every and max(1, round(scale * every))
 
 
 def deciding(config: RunConfig, settings: dict[str, Any]) -> dict[str, Any]:
@@ -265,6 +275,8 @@ def deciding(config: RunConfig, settings: dict[str, Any]) -> dict[str, Any]:
         for name, value in settings["train"].items()
         if name not in TRAIN_MAY_CHANGE or name in DECIDES
     }
+    if config.train.patience is not None:  # which counts checkpoints
+        decides["train"]["checkpoint_every"] = settings["train"]["checkpoint_every"]
     decides["data"] = {name: value for name, value in settings["data"].items() if not is_place(name)}
     if (folder := getattr(config.tokenizer, "path", None)) is not None:
         files = [user_path(folder) / name for name in (VOCABULARY_FILE, MERGES_FILE)]

@@ -149,12 +149,18 @@ class Evaluator:
         return self.task.n_held_out if n_rows is None else n_rows
 
     def with_best(self, progress: Progress) -> Progress:
-        """Return the progress with this state as the best, if its loss is the lowest so far."""
+        """Return the progress with this state as the best if its loss is the lowest so far, else as one more after."""
         loss, best = progress.val_loss, progress.best_val_loss
-        if loss is None or (best is not None and best <= loss):
+        if loss is None:
             return progress
+        if best is not None and best <= loss:
+            return replace(progress, n_worse=progress.n_worse + 1)
         return replace(
-            progress, best_step=progress.step, best_val_loss=loss, best_n_rows=self.n_rows_compared
+            progress,
+            best_step=progress.step,
+            best_val_loss=loss,
+            best_n_rows=self.n_rows_compared,
+            n_worse=0,
         )
 
     def remeasure_best(
@@ -176,7 +182,7 @@ class Evaluator:
             best = load_checkpoint(step_folder(folder.checkpoints, progress.best_step))
         except CheckpointError as error:
             logger.warning("%s; choosing the best checkpoint among later ones", error)
-            return replace(progress, best_step=None, best_val_loss=None, best_n_rows=None)
+            return replace(progress, best_step=None, best_val_loss=None, best_n_rows=None, n_worse=0)
         reporter.say(f"evaluating step {progress.best_step}, the best so far, on the current held-out data")
         model = copy.deepcopy(model)
         model.load_state_dict(best.model)

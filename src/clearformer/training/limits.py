@@ -97,10 +97,7 @@ def is_out_of_patience(train: TrainConfig, progress: Progress) -> bool:
 
     False at steps that are not compared with the best one.
     """
-    if train.patience is None or progress.val_loss is None or progress.best_step is None:
-        return False
-    assert train.checkpoint_every is not None
-    return progress.step - progress.best_step >= train.patience * train.checkpoint_every
+    return train.patience is not None and progress.val_loss is not None and progress.n_worse >= train.patience
 
 
 def check_not_past_its_end(train: TrainConfig, progress: Progress) -> None:

@@ -359,10 +359,15 @@ class Training:
 
     def report_end_by_patience(self) -> None:
         """Report that the run ended by `train.patience`, and where its best weights are."""
-        if is_out_of_patience(self.settings, self.progress):
+        progress = self.progress
+        if is_out_of_patience(self.settings, progress):
+            part = (
+                "" if progress.best_n_rows == self.task.n_held_out else " on the part (~) that compares them"
+            )
             self.log.reporter.say(
-                f"train.patience={self.settings.patience}: no checkpoint after step {self.progress.best_step} has a "
-                "lower held-out loss; open that one with --checkpoint best"
+                f"train.patience={self.settings.patience}: no checkpoint after step {progress.best_step} has a lower "
+                f"held-out loss{part}, {progress.best_val_loss:.4f} there and {progress.val_loss:.4f} now; open that "
+                "one with --checkpoint best"
             )
 
     def prepare_steps(self) -> None:
@@ -500,8 +505,9 @@ class Training:
                 evaluation, compared = evaluator.evaluate_at_the_end(model)
             else:
                 evaluation = compared = evaluator.evaluate(model, n_rows)
-            loss = compared.loss if compared.loss is None else self.processes.broadcast(compared.loss)
-            self.progress = evaluator.with_best(replace(self.progress, val_loss=loss))
+            if self.progress.val_loss is None:  # a finished run that is resumed was compared before
+                loss = compared.loss if compared.loss is None else self.processes.broadcast(compared.loss)
+                self.progress = evaluator.with_best(replace(self.progress, val_loss=loss))
             if is_out_of_patience(self.settings, self.progress) and not evaluation.is_whole:
                 evaluation = evaluator.evaluate(model, None)
         if evaluation.is_whole:

@@ -96,14 +96,6 @@ def test_a_part_that_a_family_does_not_have_is_refused(key: str, family: str) ->
         made_from(*overrides)
 
 
-@pytest.mark.parametrize("setting", ["scale_logits=true", "logit_soft_cap=15"])
-def test_a_classifier_takes_no_setting_of_the_logits_that_it_does_not_have(setting: str) -> None:
-    made_from("family=encoder", setting)
-    key = setting.partition("=")[0]
-    with pytest.raises(ConfigError, match=rf"^model\.{key}: a classifier has no logits of tokens"):
-        made_from("family=encoder", "n_classes=3", setting)
-
-
 def test_a_decoder_s_stack_is_as_high_as_the_encoder_s_unless_told() -> None:
     config = ModelConfig(family="encoder-decoder", n_layers=5)
     assert (config.decoder_layers, config.replace(n_decoder_layers=2).decoder_layers) == (5, 2)

@@ -56,6 +56,10 @@ logger = logging.getLogger(__name__)
 Progress = Callable[[str, int, int | None], None]
 """Called with what is being prepared, how much is done, and the total if it is known."""
 
+TEXT_VERSION = (
+    2  # of what a manifest says of a text, apart from the shards, which have a version of their own
+)
+
 # The first token of a split has no token before it to be predicted from.
 LEAST_TOKENS = 2
 # This much text is enough to train a tokenizer on; the rare words of more would fill the memory.
@@ -125,7 +129,8 @@ def _read(folder: Path, check: bool) -> dict[str, Any]:
 class _Scan:
     """Counts and checksum from one pass over a text.
 
-    `sha256` covers all its documents together, in UTF-8; `lengths` are the characters of each of its sources.
+    `lengths` are the characters of each of its sources. `sha256` covers all its documents together, in UTF-8, and where
+    there are several sources, which part of them each is.
     """
 
     n_documents: int
@@ -163,6 +168,8 @@ class _Preparation:
                 n_bytes += len(content)
                 self.progress("reading", n_chars, None)
             lengths[split] = n_chars - before
+        if len(lengths) > 1:
+            digest.update(f"\0{lengths}".encode())
         if not lengths["train"]:
             raise DataError(f"{self.source.description}: there is no text in it")
         return _Scan(n_documents, n_chars, n_bytes, digest.hexdigest(), lengths)
@@ -199,7 +206,8 @@ class _Preparation:
 
     def folder(self, tokenizer: Tokenizer) -> Path:
         """Return the cache folder of this text in this tokenizer's tokens."""
-        key = self.text_key | {"tokenizer": tokenizer.fingerprint(), "version": FORMAT_VERSION}
+        versions = {"version": FORMAT_VERSION, "text_version": TEXT_VERSION}
+        key = self.text_key | {"tokenizer": tokenizer.fingerprint()} | versions
         return self.cache / "prepared" / key_of(key | encoding_of(tokenizer))
 
     def make(self, tokenizer: Tokenizer, folder: Path, shard_tokens: int) -> dict[str, Any]:
@@ -221,7 +229,8 @@ class _Preparation:
         self, pieces: Iterable[Piece], first_char: int, tokenizer: Tokenizer, writer: ShardWriter
     ) -> dict[str, Any]:
         before, behind = tokenizer.marks
-        n_chars = n_bytes = 0
+        n_chars = n_bytes = n_words = 0
+        in_word = False
         with writer:
             for piece in pieces:
                 if piece.starts_document:
@@ -231,12 +240,15 @@ class _Preparation:
                     writer.add(behind)
                 n_chars += len(piece.text)
                 n_bytes += len(piece.text.encode())
+                n_words += len(piece.text.split()) - (in_word and not piece.text[:1].isspace())
+                in_word = not (piece.ends_document or piece.text[-1:].isspace())
                 self.progress("encoding", first_char + n_chars, self.scan.n_chars)
         return {
             "first_char": first_char,
             "n_tokens": writer.n_tokens,
             "n_chars": n_chars,
             "n_bytes": n_bytes,
+            "n_words": n_words,
             "shards": writer.shards,
         }
 

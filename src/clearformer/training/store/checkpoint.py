@@ -50,6 +50,7 @@ class Progress:
         best_step: The step of the checkpoint with the lowest such loss so far.
         best_val_loss: That loss.
         best_n_rows: The number of held-out rows that it was measured on; losses of other rows are not comparable.
+        n_worse: How many checkpoints after that one were compared with it, for `train.patience`.
         wall_seconds: Seconds by the clock since the command began, including the earlier processes of a resumed run;
             like the next two, 0 without `train.max_wall_seconds`.
         wall_before: Seconds by the clock before the first step.
@@ -63,6 +64,7 @@ class Progress:
     best_step: int | None = None
     best_val_loss: float | None = None
     best_n_rows: int | None = None
+    n_worse: int = 0
     wall_seconds: float = 0.0
     wall_before: float = 0.0
     wall_after: float = 0.0

@@ -186,9 +186,12 @@ class MaskedTask(Task):
             return
         batches = masked_in_order(self.config, self.dataset)
         if not any((batch.targets != IGNORED).any() for batch in batches):  # usually ends at the first batch
+            own = getattr(self.config.data, "val_path", None)
+            given = "data.val_fraction" if own is None else f"data.val_path={own}"
+            none = "data.val_fraction=0" if own is None else "without data.val_path"
             raise DataError(
-                "data.val_fraction: the held-out split has no token to mask: all are special tokens such as "
-                "[UNK]; hold out other texts, hold out nothing (data.val_fraction=0), or use another tokenizer"
+                f"{given}: the held-out split has no token to mask: all are special tokens such as [UNK]; hold out "
+                f"other texts, hold out nothing ({none}), or use another tokenizer"
             )
 
     # --- loss -----------------------------------------------------------------------------------------------

@@ -94,6 +94,23 @@ def test_held_out_text_may_come_from_files_of_its_own(tmp_path: Path, spec: Toke
     assert dataset.manifest["source"]["n_documents"] == 3
 
 
+@pytest.mark.parametrize("spec", [CHAR, ByteTokenizerSpec(eos=True), WordPieceTokenizerSpec(vocab_size=90)])
+@pytest.mark.parametrize("piece_chars", [1, 3, 8, 1 << 20])
+def test_words_are_those_that_python_splits_in_each_document(
+    tmp_path: Path, spec: TokenizerConfig, piece_chars: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the tokens, whether they mark where a document ends, and in how many pieces it is read."""
+    pieces = partial(split_into_pieces, piece_chars=piece_chars)
+    monkeypatch.setattr(preparing, "split_into_pieces", pieces)
+    texts = ["alpha beta gamma", " dé jà\u00a0vu \n", "one", "\t two-three  four\n", "don't"]
+    (tmp_path / "texts").mkdir()
+    for number, text in enumerate(texts):
+        (tmp_path / "texts" / f"{number}.txt").write_text(text)
+    config = TextData(path=str(tmp_path / "texts"), val_fraction=0)
+    dataset = prepare(config, spec, tmp_path / "cache")
+    assert dataset.splits["train"].n_words == sum(len(text.split()) for text in texts)
+
+
 def test_a_changed_file_of_held_out_text_is_read_again(tmp_path: Path) -> None:
     separate = Separate(tmp_path)
     before = separate.prepare(BYTE).folder
@@ -102,6 +119,22 @@ def test_a_changed_file_of_held_out_text_is_read_again(tmp_path: Path) -> None:
     after = separate.prepare(BYTE)
     assert after.folder != before
     assert text_of(after, "test") == "three four\n"
+
+
+def test_the_same_words_split_elsewhere_are_other_data(tmp_path: Path) -> None:
+    """A result of the one would be taken for one of the other."""
+    separate = Separate(tmp_path)
+    whole = "".join(separate.TEXTS.values())
+    known, found = ByteTokenizerSpec(), set()
+    for at in (20, 40):
+        separate.paths["train"].write_text(whole[:at])
+        separate.paths["val"].write_text(whole[at:70])
+        separate.paths["test"].write_text(whole[70:])
+        found.add(separate.prepare(known).manifest["source"]["sha256"])
+    separate.paths["train"].write_text(whole)
+    one = prepare(TextData(path=str(separate.paths["train"])), known, separate.cache)
+    assert one.manifest["source"]["sha256"] == hashlib.sha256(whole.encode()).hexdigest()
+    assert len(found | {one.manifest["source"]["sha256"]}) == 3
 
 
 def test_what_is_wrong_with_a_file_of_held_out_text_is_said_of_that_file(tmp_path: Path) -> None:
