@@ -15,7 +15,7 @@ Shapes: B texts or windows in a batch, T positions, N predictions, V vocabulary.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,12 +51,15 @@ class TextScore(Result):
         perplexity: exp(-logprob / N), of the N predicted tokens; None if there are none.
         tokens: The predicted tokens in readable form.
         logprobs: The log-probability of each.
+        n_unknown: How many tokens stand for something that the vocabulary lacks. A decoder predicts <unk> there, an
+            encoder nothing: where there are any, `logprob` is not that of the text.
     """
 
     logprob: float
     perplexity: float | None
     tokens: list[str]
     logprobs: list[float]
+    n_unknown: int = 0
 
 
 class _Piece(NamedTuple):
@@ -102,7 +105,8 @@ def score(
 
     Raises:
         UserError: the run's model classifies, its tokenizer lacks a special token, `outputs` or `prefix` is not for
-            this model, their number differs, or a text is longer than an encoder or encoder-decoder reads.
+            this model, their number differs, a text with an output is empty, or one is longer than an encoder or
+            encoder-decoder reads.
         TokenizerError: a text holds a character that the tokenizer lacks.
         NonFiniteError: the model's scores are not finite.
     """
@@ -113,29 +117,33 @@ def score(
         raise UserError(f"outputs: only an encoder-decoder has them; model.family is {model.config.family}")
     if prefix is not None and not isinstance(model, Decoder):
         raise UserError(f"prefix: only a decoder reads one; model.family is {model.config.family}")
-    if isinstance(model, Decoder):
-        before = [
-            *tokenizer.marks[0].tolist(),
-            *([] if prefix is None else ids_of(tokenizer, text_of(prefix))),
-        ]
-        rows = _encoded(tokenizer, given, place)
+    if isinstance(model, EncoderDecoder):
+        rows = _encoded(tokenizer, _written(given, outputs), place)
+        pieces = _outputs(model, tokenizer, given, rows, place)
+    elif isinstance(model, Decoder):
+        marks = tokenizer.marks[0].tolist()
+        rows = [without(marks, row) for row in _encoded(tokenizer, given, place)]
+        before = with_specials(_prefix(tokenizer, prefix), marks)
         pieces = [piece for i, row in enumerate(rows) for piece in _windows(model, i, before, row)]
-    elif isinstance(model, EncoderDecoder):
-        pieces = _outputs(model, tokenizer, given, outputs, place)
     else:
         assert isinstance(model, Encoder)
-        pieces = _masked(model, tokenizer, _encoded(tokenizer, given, place), place)
+        rows = _encoded(tokenizer, given, place)
+        pieces = _masked(model, tokenizer, rows, place)
     logprobs = _logprobs(model, pieces, len(given), None if dtype is None else matrix_dtype(dtype))
     targets: list[list[int]] = [[] for _ in given]
     for piece in pieces:
         targets[piece.text] += piece.targets
-    return [_scored(tokenizer, *both) for both in zip(targets, logprobs, strict=True)]
+    return [_scored(tokenizer, *of_text) for of_text in zip(targets, logprobs, rows, strict=True)]
 
 
-def _scored(tokenizer: Tokenizer, targets: list[int], logprobs: list[float]) -> TextScore:
+def _scored(tokenizer: Tokenizer, targets: list[int], logprobs: list[float], ids: list[int]) -> TextScore:
     total, n = math.fsum(logprobs), len(logprobs)
     return TextScore(
-        total, perplexity_of(-total / n) if n else None, [tokenizer.token_label(t) for t in targets], logprobs
+        total,
+        perplexity_of(-total / n) if n else None,
+        [tokenizer.token_label(token) for token in targets],
+        logprobs,
+        0 if tokenizer.unk_id is None else ids.count(tokenizer.unk_id),
     )
 
 
@@ -155,6 +163,22 @@ def _encoded(
     return rows
 
 
+def without(marks: list[int], ids: list[int]) -> list[int]:
+    """Return ids without the special tokens that they begin with, as these are put before every text."""
+    return ids[len(marks) :] if marks and ids[: len(marks)] == marks else ids
+
+
+def _prefix(tokenizer: Tokenizer, prefix: Text | None) -> list[int]:
+    if prefix is None:
+        return []
+    try:
+        return ids_of(tokenizer, text_of(prefix))
+    except TokenizerError as error:
+        raise located(error, "prefix") from None
+    except UserError as error:
+        raise UserError(f"prefix: {error}") from None
+
+
 def _windows(model: Decoder, text: int, before: Sequence[int], ids: Sequence[int]) -> Iterator[_Piece]:
     """Yield the windows that predict every token of a text, but the very first if nothing comes before it."""
     tokens, first = [*before, *ids], max(1, len(before))
@@ -170,27 +194,34 @@ def _windows(model: Decoder, text: int, before: Sequence[int], ids: Sequence[int
                 yield _Piece(text, tokens[start:end], at, tokens[target : end + 1], target - first)
 
 
-def _outputs(
-    model: EncoderDecoder,
-    tokenizer: Tokenizer,
-    texts: Sequence[str | list[int]],
-    outputs: Texts | None,
-    place: Callable[[int], str],
-) -> list[_Piece]:
-    """Return each output after its source; no piece where either is empty."""
-    _, bos, eos = translator(model, tokenizer)
+def _written(texts: Sequence[Any], outputs: Texts | None) -> list[str | list[int]]:
+    """Return the outputs, one for each text."""
     if outputs is None:
         raise UserError("outputs: an encoder-decoder scores outputs; give one for each text")
     written = texts_of(outputs)
     if len(written) != len(texts):
         raise UserError(f"outputs: {count(len(written), 'output')} for {count(len(texts), 'text')}")
+    return written
+
+
+def _outputs(
+    model: EncoderDecoder,
+    tokenizer: Tokenizer,
+    texts: Sequence[str | list[int]],
+    outputs: Sequence[list[int]],
+    place: Callable[[int], str],
+) -> list[_Piece]:
+    """Return each output after its source; of an empty output <eos> is predicted, and nothing where both are empty."""
+    _, bos, eos = translator(model, tokenizer)
     limit = model.config.max_seq_len
     sources = encode_sources(tokenizer, texts, eos, limit, place)
     pieces = []
-    for i, (source, ids) in enumerate(zip(sources, _encoded(tokenizer, written, place), strict=True)):
+    for i, (source, ids) in enumerate(zip(sources, outputs, strict=True)):
         tokens = with_specials(ids, [bos], [eos])
         _check_length(len(tokens) - 1, limit, place(i + 1), "the output has ")
-        if source and ids:
+        if ids and not source:
+            raise UserError(f"{place(i + 1)}: the text is empty, so that its output has no probability")
+        if source:
             pieces.append(_Piece(i, tokens[:-1], range(len(tokens) - 1), tokens[1:], 0, source))
     return pieces
 

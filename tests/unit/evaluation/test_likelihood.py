@@ -14,7 +14,7 @@ from clearformer.evaluation.language_model import evaluate_split
 from clearformer.evaluation.likelihood import TextScore, score
 from clearformer.model import ModelConfig, Transformer, build
 from clearformer.run import Run
-from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, Tokenizer
+from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, Tokenizer, WordPieceTokenizerSpec
 from clearformer.text.tokenizer import specials_of
 
 LETTERS = "abcdefgh \n"
@@ -121,7 +121,7 @@ def test_an_output_s_log_probability_is_given_its_source() -> None:
     run = run_of("encoder-decoder")
     tokenizer = run.tokenizer
     bos, eos = tokenizer.bos_id, tokenizer.eos_id
-    sources, outputs = ["abc", "h", "", "abcdefg"], ["cba", "abcdefgh", "a", "b"]
+    sources, outputs = ["abc", "h", "", "abcdefg", "a"], ["cba", "abcdefgh", "", "b", ""]
     for source, output, found in zip(sources, outputs, score(run, sources, outputs), strict=True):
         if not source:
             assert found == TextScore(0.0, None, [], [])
@@ -158,6 +158,28 @@ def test_an_encoder_predicts_each_token_from_all_others() -> None:
 # --- what is refused --------------------------------------------------------------------------------------
 
 
+def test_ids_that_begin_with_bos_have_it_once() -> None:
+    run = run_of(tokenizer=ByteTokenizerSpec(bos=True, eos=True).train(()))
+    ids = run.tokenizer.encode("abc")
+    [plain], [wrapped] = score(run, "abc"), score(run, run.tokenizer.wrap(ids))
+    assert wrapped.tokens == [*plain.tokens, "<eos>"]
+    assert wrapped.logprobs[:3] == pytest.approx(plain.logprobs, abs=1e-5)
+    assert score(run, "abc", prefix=run.tokenizer.wrap(ids)[:-1]) == score(run, "abc", prefix="abc")
+
+
+def test_what_the_vocabulary_lacks_is_counted() -> None:
+    """The log-probability of <unk>, or nothing, would be taken for that of the text."""
+    decoder = run_of(tokenizer=CharTokenizerSpec(unk=True).train([LETTERS]))
+    [found] = score(decoder, "aßb€")
+    assert (found.tokens, found.n_unknown) == (["<unk>", "b", "<unk>"], 2)
+    assert score(decoder, "ab")[0].n_unknown == 0
+    specials = specials_of("encoder")
+    words = WordPieceTokenizerSpec(vocab_size=40).train(["the cat sat"], specials=specials)
+    [found] = score(run_of("encoder", words), "the 漢 cat")
+    assert found.n_unknown == 1
+    assert "".join(token.removeprefix("##") for token in found.tokens) == "thecat"
+
+
 def test_what_does_not_fit_the_model_is_refused() -> None:
     pairs, gaps = run_of("encoder-decoder"), run_of("encoder")
     with pytest.raises(
@@ -172,7 +194,7 @@ def test_what_does_not_fit_the_model_is_refused() -> None:
         score(pairs, ["a", "b"], ["c"])
     with pytest.raises(UserError, match=r"^prefix: only a decoder reads one; model\.family is encoder$"):
         score(gaps, "a", prefix="b")
-    with pytest.raises(UserError, match=r"^a text must be a string or token ids; got 5$"):
+    with pytest.raises(UserError, match=r"^prefix: a text must be a string or token ids; got 5$"):
         score(run_of(), "a", prefix=5)  # type: ignore[arg-type]
     with pytest.raises(
         UserError, match=r"^text 2: the output has 13 tokens with the special ones, but .* 12;"
@@ -182,6 +204,12 @@ def test_what_does_not_fit_the_model_is_refused() -> None:
         UserError, match=r"^text 1: 13 tokens with the special ones, but the model reads at most 12"
     ):
         score(gaps, "abcabcabcab")
+    with pytest.raises(
+        UserError, match=r"^text 2: the text is empty, so that its output has no probability$"
+    ):
+        score(pairs, ["a", ""], ["a", "b"])
+    with pytest.raises(TokenizerError, match=r"^prefix: 'ß'"):
+        score(run_of(), "a", prefix="ß")
     with pytest.raises(TokenizerError, match=r"^text 2: 'ß'"):
         score(run_of(), ["a", "ß"])
     with pytest.raises(UserError, match="classifies texts and gives them no probability"):

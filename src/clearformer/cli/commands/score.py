@@ -18,7 +18,7 @@ from clearformer.cli.options import (
     named_as_options,
     open_run,
 )
-from clearformer.errors import UserError
+from clearformer.errors import UserError, count
 from clearformer.files import short_path
 
 if TYPE_CHECKING:
@@ -84,6 +84,11 @@ def command(
         return
     for found in scores:
         typer.echo(as_line(found))
+    if n := sum(found.n_unknown > 0 for found in scores):
+        typer.echo(
+            f"{count(n, 'line')} with something that the vocabulary lacks: not the log-probability of the text",
+            err=True,
+        )
 
 
 def check_has_probabilities(config: "RunConfig", run: str) -> None:
