@@ -270,13 +270,12 @@ def deciding(config: RunConfig, settings: dict[str, Any]) -> dict[str, Any]:
     folder of a vocabulary by its files.
     """
     decides = dict(settings)
+    by_checkpoints = {"checkpoint_every"} if config.train.patience is not None else set()
     decides["train"] = {
         name: value
         for name, value in settings["train"].items()
-        if name not in TRAIN_MAY_CHANGE or name in DECIDES
+        if name not in TRAIN_MAY_CHANGE or name in DECIDES | by_checkpoints
     }
-    if config.train.patience is not None:  # which counts checkpoints
-        decides["train"]["checkpoint_every"] = settings["train"]["checkpoint_every"]
     decides["data"] = {name: value for name, value in settings["data"].items() if not is_place(name)}
     if (folder := getattr(config.tokenizer, "path", None)) is not None:
         files = [user_path(folder) / name for name in (VOCABULARY_FILE, MERGES_FILE)]

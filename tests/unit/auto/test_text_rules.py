@@ -242,6 +242,13 @@ def test_a_packed_file_counts_as_what_it_holds(tmp_path: Path) -> None:
     assert text_bytes(TextData(path=str(tmp_path))) == 100 + 3 * packed
 
 
+def test_held_out_files_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a" * 50)
+    (tmp_path / "b.txt").write_text("b" * 5000)
+    given = {"val_path": str(tmp_path / "b.txt"), "test_path": str(tmp_path / "b.txt")}
+    assert text_bytes(TextData(path=str(tmp_path / "a.txt"), **given)) == 50
+
+
 def test_files_without_a_byte_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     with pytest.raises(DataError, match=r"there is no text in it"):

@@ -79,6 +79,7 @@ def test_the_key_is_the_same_in_every_process(hash_seed: str) -> None:
         {"train.eval_every": 100},
         {"train.eval_flops_fraction": 0.5},
         {"train.log_every": 5},
+        {"train.patience": 3},
     ],
     ids=str,
 )
@@ -102,6 +103,15 @@ def test_whatever_changes_a_result_changes_the_key(settings: dict[str, Any]) -> 
 )
 def test_whatever_does_not_leaves_it(settings: dict[str, Any]) -> None:
     assert key_of(**settings) == key_of()
+
+
+def test_how_often_checkpoints_are_written_counts_where_they_end_the_run() -> None:
+    patient = {"train.patience": 3}
+    keys = {key_of(**patient, **{"train.checkpoint_every": every}) for every in (7, 8)}
+    assert len(keys | {key_of(**patient)}) == 3
+    config = RunConfig(train={"patience": 3, "max_steps": 100, "checkpoint_every": 20})  # type: ignore[arg-type]
+    assert scaled(config, 0.1).train.checkpoint_every == 2
+    assert scaled(config.replace(train=config.train.replace(patience=None)), 0.1).train.checkpoint_every == 20
 
 
 def test_a_path_does_not_count_and_its_contents_do(tmp_path: Path) -> None:

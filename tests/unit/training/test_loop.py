@@ -1167,6 +1167,21 @@ def test_who_has_more_patience_goes_on(
     assert step_of(last_checkpoint(run_folder("a"))) == 8
 
 
+def test_patience_counts_checkpoints_and_not_steps(
+    trained: Trained, resumed: Resumed, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those that there would have been at a later distance; and a last one between two counts as well."""
+    Losses(monkeypatch, of_2=[2.0, 3.0, 3.1], of_1=[3.0, 3.2, 3.3], whole=[9.0] * 3)
+    trained("a", *PATIENT, "train.patience=5", "train.max_steps=5")  # checkpoints of 2, 4 and 5
+    progress = load_checkpoint(last_checkpoint(run_folder("a"))).progress
+    assert (progress.best_step, progress.n_worse) == (2, 2)
+
+    resumed("a", patience=4, checkpoint_every=1, max_steps=20)  # one row is compared now
+
+    progress = load_checkpoint(last_checkpoint(run_folder("a"))).progress
+    assert (progress.step, progress.best_step, progress.n_worse) == (7, 2, 4)
+
+
 def test_a_patient_run_that_is_stopped_ends_where_it_would_have(
     trained: Trained, resumed: Resumed, run_folder: Folders
 ) -> None:
