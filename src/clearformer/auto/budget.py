@@ -11,7 +11,7 @@ from clearformer.auto.rate import usual_rate
 from clearformer.auto.vocabulary import LEAST_FOR_WORDS, Trial, try_words
 from clearformer.data import Data, LabelledData, PairsData, TextData, open_pairs
 from clearformer.data.labelled.sources import open_labelled
-from clearformer.data.text.sources import open_source
+from clearformer.data.text.sources import FileSource, open_source
 from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import DataError
 from clearformer.resources import memory_here
@@ -147,7 +147,7 @@ def text_bytes(data: TextData) -> int:
         DataError: there is no such text, or it is empty.
     """
     source = open_source(data).by_split()["train"]
-    if not source.files:
+    if not isinstance(source, FileSource):
         return sum(len(chunk.text.encode()) for chunk in source.documents())
     sizes = ((path.stat().st_size, path.suffix == ".gz") for path in source.files)
     n_bytes = sum(size * (GZIP_RATIO if packed else 1) for size, packed in sizes)

@@ -236,10 +236,13 @@ def config_of(study: Study, arm: Training, seed: int, scale: float, device: str 
 
 
 def scaled(config: RunConfig, scale: float) -> RunConfig:
-    """Scale a configuration's steps, time limits, warm-up, and steps between evaluations and log lines."""
+    """Scale a configuration's steps, time limits, warm-up, and steps between evaluations and log lines.
+
+    Those between checkpoints are scaled too where these may end the run (`train.patience`).
+    """
     if scale == 1:
         return config
-    train = config.train
+    train, every = config.train, config.train.checkpoint_every
     steps = train.max_steps and max(LEAST_STEPS, round(scale * train.max_steps))
     return config.replace(
         train=train.replace(
@@ -249,18 +252,9 @@ def scaled(config: RunConfig, scale: float) -> RunConfig:
             warmup_steps=round(scale * train.warmup_steps),
             eval_every=max(1, round(scale * train.eval_every)),
             log_every=max(1, round(scale * train.log_every)),
-            **(
-                {}
-                if train.patience is None
-                else {"checkpoint_every": scaled_steps(train.checkpoint_every, scale)}
-            ),
+            checkpoint_every=every if train.patience is None else every and max(1, round(scale * every)),
         )
     )
-
-
-def scaled_steps(every: int | None, scale: float) -> int | None:
-    """Return a number of steps between two events, scaled."""
-    return every and max(1, round(scale * every))
 
 
 def deciding(config: RunConfig, settings: dict[str, Any]) -> dict[str, Any]:

@@ -56,9 +56,8 @@ logger = logging.getLogger(__name__)
 Progress = Callable[[str, int, int | None], None]
 """Called with what is being prepared, how much is done, and the total if it is known."""
 
-TEXT_VERSION = (
-    2  # of what a manifest says of a text, apart from the shards, which have a version of their own
-)
+# Of what a manifest says of a text, apart from the shards, which have a version of their own.
+TEXT_VERSION = 2
 
 # The first token of a split has no token before it to be predicted from.
 LEAST_TOKENS = 2
@@ -240,8 +239,10 @@ class _Preparation:
                     writer.add(behind)
                 n_chars += len(piece.text)
                 n_bytes += len(piece.text.encode())
-                n_words += len(piece.text.split()) - (in_word and not piece.text[:1].isspace())
-                in_word = not (piece.ends_document or piece.text[-1:].isspace())
+                if piece.text:
+                    n_words += len(piece.text.split()) - (in_word and not piece.text[0].isspace())
+                    in_word = not piece.text[-1].isspace()
+                in_word = in_word and not piece.ends_document
                 self.progress("encoding", first_char + n_chars, self.scan.n_chars)
         return {
             "first_char": first_char,

@@ -2,8 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from clearformer.data.locating.places import Origin
@@ -21,11 +19,6 @@ class Source(ABC):
     @abstractmethod
     def identity(self) -> dict[str, Any]:
         """Return values for JSON that identify the text; files need not be read whole."""
-
-    @cached_property
-    def files(self) -> list[Path]:
-        """The files to read, in order; empty if the text is in none."""
-        return []
 
     def by_split(self) -> Mapping[str, "Source"]:
         """Return the sources that the text consists of, in order, each under the first split that is in it."""

@@ -161,10 +161,6 @@ class SeparateSource(Source):
         names = list(self.sources)[1:]
         return f"{train}, {', '.join(f'{name} {its}' for name, its in zip(names, held_out, strict=True))}"
 
-    @cached_property
-    def files(self) -> list[Path]:
-        return [path for source in self.sources.values() for path in source.files]
-
     def by_split(self) -> Mapping[str, Source]:
         return self.sources
 

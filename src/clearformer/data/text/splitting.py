@@ -41,9 +41,9 @@ def split_stops(lengths: Mapping[str, int], config: TextData) -> dict[str, int]:
         "val": floor(n_chars * (1 - shares["test"])),
         "test": n_chars,
     }
-    for name in config.paths_of_held_out:
+    for name, path in config.paths_of_held_out.items():
         if not lengths[name]:
-            raise DataError(f"data.{name}_path: there is no text in it")
+            raise DataError(f"data.{name}_path={path}: there is no text in it")
     absent = [name for name, share in shares.items() if not share]
     start = 0
     for name, stop in stops.items():

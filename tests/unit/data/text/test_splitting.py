@@ -45,7 +45,7 @@ def test_splits_with_files_of_their_own_follow_the_text() -> None:
     assert split_stops({"train": 10, "test": 2}, test) == {"train": 8, "val": 10, "test": 12}
     neither = TextData(path="a", test_path="c", val_fraction=0)
     assert split_stops({"train": 10, "test": 2}, neither) == {"train": 10, "test": 12}
-    with pytest.raises(DataError, match=r"^data\.val_path: there is no text in it$"):
+    with pytest.raises(DataError, match=r"^data\.val_path=b: there is no text in it$"):
         split_stops({"train": 10, "val": 0}, val)
 
 
