@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearformer.errors import UserError, did_you_mean, shortened
+from clearformer.files import short_path
 
 if TYPE_CHECKING:
     from clearformer.run import Run
@@ -84,6 +85,11 @@ def open_run(name: str, checkpoint: str = "latest", device: str = "auto", averag
 
     with named_as_options(("checkpoint", "device", "average")):
         return load(name, checkpoint, device=device, average=average)
+
+
+def identified(run: "Run") -> dict[str, Any]:
+    """Return the folder, the step and the averaged checkpoints of an opened run, for JSON."""
+    return {"run": str(short_path(run.folder.path)), "step": run.step, "average": run.average}
 
 
 def check_dtype(name: str, known: Sequence[str] = MATRIX_DTYPES) -> None:

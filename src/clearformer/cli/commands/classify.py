@@ -15,10 +15,10 @@ from clearformer.cli.options import (
     RunName,
     check_not_empty,
     dtype_of,
+    identified,
     open_run,
 )
 from clearformer.errors import UserError
-from clearformer.files import short_path
 
 if TYPE_CHECKING:
     from clearformer.evaluation.classes.scores import Prediction
@@ -69,8 +69,9 @@ def command(
         place=lambda number: f"{standard_input.name_of(file)}, line {number}",
     )
     if as_json:
-        about = {"run": str(short_path(trained.folder.path)), "step": trained.step, "average": average}
-        typer.echo(json.dumps(about | {"lines": [vars(prediction) for prediction in predictions]}))
+        typer.echo(
+            json.dumps(identified(trained) | {"lines": [vars(prediction) for prediction in predictions]})
+        )
         return
     for prediction in predictions:
         typer.echo(as_line(prediction))

@@ -15,11 +15,11 @@ from clearformer.cli.options import (
     RunName,
     check_not_empty,
     dtype_of,
+    identified,
     named_as_options,
     open_run,
 )
 from clearformer.errors import UserError, count
-from clearformer.files import short_path
 
 if TYPE_CHECKING:
     from clearformer.evaluation.likelihood import TextScore
@@ -79,8 +79,7 @@ def command(
             place=lambda number: f"{standard_input.name_of(file)}, line {number}",
         )
     if as_json:
-        about = {"run": str(short_path(trained.folder.path)), "step": trained.step, "average": average}
-        typer.echo(json.dumps(about | {"lines": [found.to_dict() for found in scores]}))
+        typer.echo(json.dumps(identified(trained) | {"lines": [found.to_dict() for found in scores]}))
         return
     for found in scores:
         typer.echo(as_line(found))

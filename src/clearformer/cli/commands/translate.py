@@ -16,12 +16,12 @@ from clearformer.cli.options import (
     RunName,
     check_not_empty,
     dtype_of,
+    identified,
     named_as_options,
     open_run,
 )
 from clearformer.cli.streams import write_text
 from clearformer.errors import UserError, count, did_you_mean, shortened
-from clearformer.files import short_path
 
 if TYPE_CHECKING:
     from clearformer.decoding import Translation
@@ -127,11 +127,7 @@ def command(
         )
     scores = None if references is None else scores_of(translations, references)
     if as_json:
-        about = {
-            "run": str(short_path(trained.folder.path)),
-            "step": trained.step,
-            "average": average,
-        } | settings
+        about = identified(trained) | settings
         typer.echo(
             json.dumps(about | {"scores": scores and scores.to_json(), "lines": as_objects(translations)})
         )
