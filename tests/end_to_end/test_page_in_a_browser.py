@@ -125,15 +125,16 @@ def held(page: Any, view: str) -> Iterator[None]:
         page.unroute(f"**/api/view/{view}")
 
 
-def section_of(page: Any, name: str) -> Any:
-    """A view of a page, once it has come. Views above it grow as they come, so that it is scrolled to again.
+def section_of(page: Any, name: str, shown: str = ".content > *") -> Any:
+    """A view of a page, once it has come and has what is to be shown.
 
-    The page itself scrolls: playwright's own scrolling waits until nothing moves, for too long on a busy machine.
+    Views above it grow as they come, so that it is scrolled to again. The page itself scrolls: playwright's own
+    scrolling waits until nothing moves, for too long on a busy machine.
     """
     found = page.locator(f"section#{name}")
     for _ in range(MOST_TRIES):
         found.evaluate("view => view.scrollIntoView()")
-        if found.locator(".content > *, .error:not(:empty)").count():
+        if found.locator(f"{shown}, .error:not(:empty)").count():
             break
         page.wait_for_timeout(100)
     return found

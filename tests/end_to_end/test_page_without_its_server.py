@@ -80,8 +80,8 @@ class Opened:
         self.page.goto(address)
         self.page.wait_for_selector("section.view")
 
-    def section(self, name: str) -> Any:
-        return section_of(self.page, name)
+    def section(self, name: str, shown: str = ".content > *") -> Any:
+        return section_of(self.page, name, shown)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -233,7 +233,8 @@ def test_what_a_query_reads_is_within_the_card(context: Any, long_tokens: Path) 
 
 def test_a_token_of_the_beam_tree_ends_before_its_score(context: Any, long_tokens: Path) -> None:
     opened = Opened(context, long_tokens.as_uri())
-    nodes = opened.section("beams").locator(".beam-tree g:has(> .score:not(:empty))")
+    scored = ".beam-tree g:has(> .score:not(:empty))"
+    nodes = opened.section("beams", scored).locator(scored)
     nodes.first.wait_for()
     gaps = nodes.evaluate_all(GAPS)
     assert len(gaps) > 10
