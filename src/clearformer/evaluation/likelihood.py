@@ -24,6 +24,7 @@ from torch import Tensor
 
 from clearformer.decoding import evaluating
 from clearformer.decoding.arguments import check_function, check_run, matrix_dtype
+from clearformer.decoding.decode_state import padded
 from clearformer.decoding.loop import NOT_FINITE
 from clearformer.decoding.text.inputs import Text, Texts, ids_of, text_of, texts_of, with_specials
 from clearformer.decoding.text.samples import Run
@@ -295,9 +296,9 @@ def _batches(pieces: Sequence[_Piece], vocab_size: int) -> Iterator[list[_Piece]
 def _of_batch(model: Transformer, batch: Sequence[_Piece]) -> Float[Tensor, " N"]:
     """Return the log-probabilities of a batch's targets, piece after piece."""
     device = model.embed.weight.device
-    tokens, padding = _padded([piece.tokens for piece in batch], device)
+    tokens, padding = padded([piece.tokens for piece in batch], device, "right")
     if isinstance(model, EncoderDecoder):
-        source, source_padding = _padded([piece.source for piece in batch], device)
+        source, source_padding = padded([piece.source for piece in batch], device, "right")
         hidden = model.hidden(source, tokens, source_padding)
     elif isinstance(model, Encoder):
         hidden = model.hidden(tokens, padding)
@@ -308,13 +309,3 @@ def _of_batch(model: Transformer, batch: Sequence[_Piece]) -> Float[Tensor, " N"
     targets = torch.tensor([target for piece in batch for target in piece.targets], device=device)
     logprobs = model.unembed(hidden[rows, places]).float().log_softmax(-1)  # [N V]
     return logprobs.gather(1, targets[:, None])[:, 0]
-
-
-def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Pad rows to [B T] with any token, and return where they are real."""
-    tokens = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
-    padding = torch.zeros_like(tokens, dtype=torch.bool)
-    for number, row in enumerate(rows):
-        tokens[number, : len(row)] = torch.tensor(row)
-        padding[number, : len(row)] = True
-    return tokens.to(device), padding.to(device)
