@@ -27,7 +27,7 @@ def test_the_page_runs_and_the_command_line_goes_on_from_it(
     tmp_path: Path, forks: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "page.py").write_text("\n\n".join(blocks()))
-    *parts, last = blocks()
+    _, *parts, last = blocks()  # the text is made once
     (tmp_path / "my_study.py").write_text("\n\n".join([*parts, last.split("\n\n")[0]]))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CLEARFORMER_STUDIES", raising=False)

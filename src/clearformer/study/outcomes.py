@@ -23,6 +23,7 @@ REPRODUCED, NOT_REPRODUCED, SLIP = "reproduced", "not reproduced", "a slip of th
 NOT_RUN, NOT_JUDGED = "not run yet", "not judged at this scale"
 HOLDS, REFUTED, UNDECIDED = "holds", "refuted", "undecided: the interval contains zero"
 FEW_SEEDS = "undecided: one seed has no interval"
+IS_REFUTED, IS_NOT_REFUTED, IS_OPEN, BY_NO_NUMBER = "yes", "no", "undecided", "no single number tells"
 IS_THERE, HAS_NOT_RUN = "", "has not run yet"
 
 
@@ -95,6 +96,19 @@ class ClaimVerdict(Result):
     difference: Estimate | None
     verdict: str
     against: str = ""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Refutation(Result):
+    """The answer to whether a study is refuted.
+
+    Attributes:
+        verdict: `yes`, `no`, `undecided`, or `no single number tells`.
+        because: The verdicts that decided it: of `yes` those against the study, of `undecided` those still open.
+    """
+
+    verdict: str
+    because: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -327,6 +341,8 @@ class Outcome:
         gap = self.gap(published.arm, published.value)
         if measured is None and not gap:
             return NOT_RUN, ""
+        if not gap and not self._is_tuned(published.arm):
+            gap = f"not every rate of {published.arm} has run"
         if measured is None or gap:
             return f"undecided: {gap}", ""
         if self.scale < 1 and not self._is_probe(published.arm):
@@ -352,6 +368,21 @@ class Outcome:
         found = "; ".join(gap for gap in gaps if gap)
         verdict = f"undecided: {found}" if found else claim_verdict(difference)
         return ClaimVerdict(claim.text, claim.value, lower, higher, difference, verdict, claim.against)
+
+    def refutation(self) -> Refutation:
+        """Return whether the result has come that would refute the study."""
+        study = self.study
+        published = zip(study.published, self.published(), strict=True)
+        claims = zip(study.claims, self.claims(), strict=True)
+        found = [(_said_of(verdict), verdict.verdict) for each, verdict in published if each.decides]
+        found += [(verdict.text, verdict.verdict) for each, verdict in claims if each.decides]
+        if not found:
+            return Refutation(BY_NO_NUMBER)
+        against = tuple(text for text, verdict in found if verdict in (REFUTED, NOT_REPRODUCED, SLIP))
+        if against:
+            return Refutation(IS_REFUTED, against)
+        still_open = tuple(text for text, verdict in found if verdict not in (HOLDS, REPRODUCED))
+        return Refutation(IS_OPEN, still_open) if still_open else Refutation(IS_NOT_REFUTED)
 
     def gap(self, label: str, name: str) -> str:
         """Say which seeds of an arm or a side have no finite number, where a mean of the others would mislead."""
@@ -382,6 +413,11 @@ class Outcome:
         if any(name in each.values for each in self.records[arm].values()):
             return "gave no number"
         return f"has no value {shown(name)}{did_you_mean(name, record.values)}"
+
+
+def _said_of(each: PublishedVerdict) -> str:
+    """Return the sentence that a published number stands for."""
+    return f"{each.arm}: {each.value.replace('_', ' ')} {each.published:,.10g}."
 
 
 def _is_within(distance: float, tolerance: float) -> bool:

@@ -89,7 +89,8 @@ def check_apart(
 
 def keep(trial: Trial, measured: Mapping[str, Values], seconds: float, store: Store) -> Record:
     """Store the measurements of a trial so far."""
-    record = Record(trial.key, trial.settings, trial.seed, measured, round(seconds, 3), about())
+    here = about() | ({} if trial.config is None else decided(RunFolder(store.runs / trial.key)))
+    record = Record(trial.key, trial.settings, trial.seed, measured, round(seconds, 3), here)
     store.write(record)
     return record
 
@@ -158,6 +159,12 @@ def about() -> dict[str, Any]:
     """Return the date, the machine and the versions, without any paths on the machine."""
     told = environment()
     return {name: told[name] for name in ("created", "processor", "cpus", "threads", "gpus", "versions")}
+
+
+def decided(folder: RunFolder) -> dict[str, Any]:
+    """Return what a run decided where its settings say `auto`: its precision, and whether it was compiled."""
+    train = folder.read_config().train
+    return {"dtype": train.dtype, "compile": train.compile}
 
 
 def is_number(value: Any) -> TypeGuard[float]:

@@ -135,6 +135,8 @@ class Published:
         slip: Why the lecture's number is wrong, if it is; a measured number beyond the tolerance is then a slip of the
             lecture.
         why: The reason to report if the number is not reproduced.
+        decides: Whether the study is refuted if the number is not reproduced (see `Study.refuted_if`).
+        printed: Whether the lecture prints the number; otherwise it follows from what the lecture says.
     """
 
     arm: str
@@ -144,6 +146,8 @@ class Published:
     section: str
     slip: str = ""
     why: str = ""
+    decides: bool = False
+    printed: bool = True
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,7 @@ class Claim:
         lower: The label of the arm claimed to be lower, or of a side, represented by its best arm.
         higher: The label of the other arm or side.
         against: The name of the other arm's value, if it is not `value`.
+        decides: Whether the study is refuted if the claim is (see `Study.refuted_if`).
     """
 
     text: str
@@ -166,6 +171,7 @@ class Claim:
     lower: str
     higher: str
     against: str = ""
+    decides: bool = False
 
 
 class Figure(Protocol):
@@ -192,7 +198,8 @@ class Study:
         question: One sentence.
         lecture: The section that it belongs to, such as `000, 5.2`.
         arms: The trainings and probes.
-        refuted_if: The result that would refute the claim, in one sentence.
+        refuted_if: The result that would refute the claim, in one sentence. The report says whether it has come, by the
+            published numbers and claims that are declared with `decides=True`.
         settings: Settings of every training arm, applied on top of its preset.
         measures: The measures of every trained run.
         shown: The names of the values in the table; if empty, all numbers.

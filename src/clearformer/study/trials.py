@@ -108,6 +108,11 @@ class Trial:
         data = {} if self.config is None else whole(self.config.data)
         return {name: value for name, value in data.items() if is_place(name) and value != NONE}
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The files that a probe reads; empty for a training, whose data count by themselves."""
+        return self.arm.reads if isinstance(self.arm, Probe) else ()
+
     @cached_property
     def identity(self) -> str:
         """The run's name on one machine, which needs no data: the hash of its settings and of where its data lie."""
@@ -121,7 +126,7 @@ class Trial:
             ClearformerError: the data cannot be read.
         """
         if isinstance(self.arm, Probe):
-            return files_hash(self.arm.reads)[:SHORT] if self.arm.reads else "0"
+            return files_hash(self.reads)[:SHORT] if self.reads else "0"
         assert self.config is not None
         tokens = self.config.model.max_seq_len
         wanted = digest(

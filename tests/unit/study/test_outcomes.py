@@ -11,8 +11,12 @@ import pytest
 from clearformer.errors import UserError
 from clearformer.study import Claim, Probe, Published, Store, Study
 from clearformer.study.outcomes import (
+    BY_NO_NUMBER,
     FEW_SEEDS,
     HOLDS,
+    IS_NOT_REFUTED,
+    IS_OPEN,
+    IS_REFUTED,
     NOT_JUDGED,
     NOT_REPRODUCED,
     NOT_RUN,
@@ -273,3 +277,42 @@ def test_values_that_each_belong_to_one_arm_have_a_row_each() -> None:
     assert not shared.is_sparse(shared.numbers())
     assert table_of_arms(shared, shared.numbers()).heads[0] == "arm"
     assert len(table_of_arms(shared, shared.numbers()).rows) == 3
+
+
+LOW, HIGH, WIDE = [1.0, 1.1, 1.05], [2.0, 2.1, 2.05], [0.0, 3.0, 1.5]
+DECIDING = Claim("Low is lower.", "x", "low", "high", decides=True)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "verdict", "because"),
+    [
+        ({"low": LOW, "high": HIGH}, IS_NOT_REFUTED, ()),
+        ({"low": HIGH, "high": LOW}, IS_REFUTED, ("Low is lower.",)),
+        ({"low": LOW, "high": WIDE}, IS_OPEN, ("Low is lower.",)),
+        ({"low": [1.0], "high": [2.0]}, IS_OPEN, ("Low is lower.",)),
+    ],
+)
+def test_the_deciding_claims_tell_whether_a_study_is_refuted(
+    numbers: Numbers, verdict: str, because: tuple[str, ...]
+) -> None:
+    refutation = found(numbers, claims=(DECIDING, Claim("High is lower.", "x", "high", "low"))).refutation()
+    assert (refutation.verdict, refutation.because) == (verdict, because)
+
+
+def test_a_number_that_is_not_reproduced_refutes_before_what_is_open() -> None:
+    off = Published("low", "x", 7.0, 0.1, "1", decides=True)
+    refutation = found({"low": LOW, "high": WIDE}, claims=(DECIDING,), published=(off,)).refutation()
+    assert (refutation.verdict, refutation.because) == (IS_REFUTED, ("low: x 7.",))
+
+
+def test_a_study_that_names_nothing_to_decide_it_is_told_by_no_number() -> None:
+    plain = Published("low", "x", 1.05, 0.1, "1")
+    assert found({"low": LOW, "high": HIGH}, published=(plain,)).refutation().verdict == BY_NO_NUMBER
+
+
+def test_a_side_is_not_judged_before_all_its_rates_have_run() -> None:
+    arms = tuned("side", {}, (0.1, 0.2))
+    study = Study("s", "?", "", arms, "", published=(Published("side", "x", 1.05, 0.1, "1"),), tuned_by="x")
+    records = {arms[0].label: {seed: Record("k", {}, seed, {"m": {"x": 1.05}}, 1.0) for seed in (1, 2, 3)}}
+    (verdict,) = Outcome(study, 1.0, 6, records, {}).published()
+    assert verdict.verdict == "undecided: not every rate of side has run"

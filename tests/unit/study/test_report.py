@@ -24,10 +24,13 @@ from clearformer.study.report import write_report, write_study, write_study_repo
 from clearformer.study.report.content import command, section, summary
 from clearformer.study.report.figures import Bars, Curves, Matrix, Texts
 from clearformer.study.report.markdown_pages import escaped, fenced
-from clearformer.study.report.nodes import Command, Judged, Link, Node, Paragraph, Picture, Table
+from clearformer.study.report.nodes import Bullets, Command, Judged, Link, Node, Paragraph, Picture, Table
 from clearformer.study.report.result import result_of
+from clearformer.study.store import Record
 from clearformer.study.study import Claim, Published, Training
+from clearformer.study.trials import trials
 
+from .parts import tiny_study
 from .reported import losses, outcome_of, planted, study
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -97,6 +100,40 @@ class TestSummary:
         (row,) = tables[0].rows
         assert row[:5] == (Link("planted"), "high", "loss", "1.63 (§ 5.4)", "± 0.05")
         assert row[-1] == Judged(NOT_REPRODUCED, "Another text.")
+
+    def test_counts_the_numbers_that_no_lecture_prints_and_those_told_twice(self) -> None:
+        implied = Published("a", "loss", 0.0, 0.1, "1", printed=False)
+        twice = Published("a", "loss", 1.0, 0.1, "1")
+        both = [
+            outcome_of(study("a", name=name, published=(implied, twice)), {"a": losses(1.0)})
+            for name in ("s", "t")
+        ]
+        said = [node.text for node in summary(both) if isinstance(node, Paragraph)]
+        assert (
+            "Of these, 2 follow from what a lecture says and are not printed there and 2 repeat one of another study."
+            in said
+        )
+
+    def test_names_the_studies_by_whether_they_are_refuted(self) -> None:
+        claim = Claim("B is lower.", "loss", "b", "a", decides=True)
+        of = {
+            "refuted": outcome_of(
+                study("a", "b", name="refuted", claims=(claim,)), {"a": losses(1, 1.1), "b": losses(2, 2.1)}
+            ),
+            "fine": outcome_of(
+                study("a", "b", name="fine", claims=(claim,)), {"a": losses(2, 2.1), "b": losses(1, 1.1)}
+            ),
+            "silent": outcome_of(study("a", name="silent"), {"a": losses(1.0)}),
+        }
+        (bullets,) = (node for node in summary(list(of.values())) if isinstance(node, Bullets))
+        assert bullets.items == (
+            "It has come in 1 study: refuted.",
+            "No single number tells in 1 study: silent.",
+            "It has not come in 1 study: fine.",
+        )
+        said = paragraphs(of["refuted"])["Is it refuted"]
+        assert said == "Yes. These do not hold: B is lower."
+        assert paragraphs(of["fine"])["Is it refuted"] == "No."
 
     def test_says_which_studies_are_partial_and_which_shortened(self) -> None:
         partial = outcome_of(study("a", seeds=2), {"a": losses(1.0)})
@@ -365,3 +402,40 @@ def test_a_report_takes_away_the_figures_that_a_study_no_longer_has(tmp_path: Pa
     (tmp_path / "planted" / "mine.svg").write_text("<svg/>")
     write_report([planted(figures=(Bars("Loss", "loss"),))], tmp_path)
     assert {path.name for path in (tmp_path / "planted").glob("*.svg")} == {"figure-1.svg", "mine.svg"}
+
+
+def test_few_arms_with_many_values_have_a_row_for_each_value() -> None:
+    many = {f"value_{i}": float(i) for i in range(11)}
+    found = table(section(outcome_of(study("a", "b"), {"a": [many], "b": [many]})), "All arms")
+    assert found.heads == ("value", "a", "b")
+    assert found.rows[3] == ("value 3", "3", "3")
+
+
+def test_a_figure_says_which_arms_diverged() -> None:
+    values = {"a": losses(1.0, 1.1), "b": [{"diverged_at": 7}] * 2, "c": [{"diverged_at": 7}, {"loss": 2.0}]}
+    outcome = outcome_of(study("a", "b", "c", figures=(Bars("Losses", "loss"),)), values)
+    (picture,) = (node for node in section(outcome) if isinstance(node, Picture))
+    assert picture.note.endswith(
+        "b diverged and is not drawn; c diverged in 1 of 2 runs and is drawn without."
+    )
+
+
+def test_a_section_tells_what_was_trained_and_in_which_precision(tmp_path: Path) -> None:
+    of = tiny_study(tmp_path, seeds=1)
+    records: dict[str, dict[int, Record]] = {}
+    for trial, dtype in zip(trials(of), ("float32", None), strict=True):
+        settings = json.loads(json.dumps(trial.settings))
+        settings["config"]["train"]["dtype"] = "auto"
+        about = {"processor": "A Processor"} | ({"dtype": dtype} if dtype else {})
+        records[trial.arm.label] = {
+            1: Record(f"{trial.settings_key}-0123", settings, 1, {"m": {"x": 1.0}}, 1.0, about)
+        }
+    nodes = list(section(Outcome(of, 1.0, 2, records, {})))
+    (shared,) = (node.text for node in nodes if isinstance(node, Paragraph) and node.lead == "Every training")
+    assert shared.startswith("preset quick; data.path=")
+    assert "3 steps of 2 \N{MULTIPLICATION SIGN} 8 tokens" in shared
+    assert shared.endswith("(SHA-256 0123…)")
+    assert table(nodes, "Settings of each arm").rows == (
+        ("1 layers", "model.n_layers=1", "A Processor", "float32"),
+        ("2 layers", "model.n_layers=2", "A Processor", "auto: not recorded"),
+    )

@@ -183,7 +183,7 @@ def test_curves_that_end_by_the_clock_have_no_step_in_common_and_are_drawn() -> 
 
 @pytest.mark.parametrize(
     ("places", "are"),
-    [({0, 1, 2, 3}, True), ({1, 2, 4, 8}, False), ({0.5, 1.5}, False), ({7}, False), (set(range(13)), False)],
+    [({0, 1, 2, 3}, True), ({1, 2, 4, 8}, False), ({0.5, 1.5}, False), ({7}, False), (set(range(17)), False)],
 )
 def test_layers_are_a_few_whole_numbers_next_to_each_other(places: set[float], are: bool) -> None:
     assert are_layers(places) == are

@@ -78,4 +78,4 @@ def test_a_difference_has_its_sign() -> None:
 
 def test_values_are_named_with_their_units() -> None:
     assert named("val_loss") == "held-out loss, nats a token"
-    assert named("self_weight", "share") == "self weight, share"
+    assert named("own_weight", "share") == "own weight, share"

@@ -100,7 +100,7 @@ def listed(study: "Study", store: "Store", measured: "Mapping[str, list[Record]]
         wanted = trials(study)
         done = [
             store.is_done(trial)  # a record of the same settings may be another file's
-            if trial.place
+            if trial.place or trial.reads
             else any(record.has(trial) for record in measured.get(trial.settings_key, ()))
             for trial in wanted
         ]
@@ -194,7 +194,7 @@ def report(
     seeds: Seeds = None,
 ) -> None:
     """Write the report: one HTML file, and Markdown with figures."""
-    from clearformer.errors import ClearformerError, UserError
+    from clearformer.errors import ClearformerError, UserError, count
     from clearformer.study.outcomes import outcome
     from clearformer.study.report import write_report, write_study_report
     from clearformer.study.study import check_scale, check_seeds
@@ -218,7 +218,10 @@ def report(
                 tell_left_out(error)
     found = [each for each in wanted if each.n_done]
     if not found:
-        raise UserError(f"{store.folder}: nothing measured yet; use clearformer study run NAME")
+        raise UserError(
+            f"{store.folder}: nothing measured yet of {count(len(wanted), 'known study', 'known studies')}; use "
+            "clearformer study run NAME, or --import the file that declares yours"
+        )
     typer.echo(write_report(found, place, [each for each in wanted if not each.n_done] if is_of_all else []))
 
 

@@ -1,10 +1,13 @@
 """Studies as text and as JSON: the runs that they plan, and their results."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from clearformer.cli.tables import definitions, paragraph, table
 from clearformer.cli.units import readable_seconds
+from clearformer.config import as_written as as_typed
+from clearformer.config import flat
 from clearformer.cost.rates import Rate, measured_rate
 from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import count
@@ -12,7 +15,7 @@ from clearformer.study.outcomes import ClaimVerdict, Estimate, Outcome, Publishe
 from clearformer.study.report.content import diverged_lines
 from clearformer.study.report.words import as_written, estimate_text
 from clearformer.study.store import Store
-from clearformer.study.study import Study
+from clearformer.study.study import Study, Training
 from clearformer.study.trials import Trial, trials
 from clearformer.study.workers.progress import estimated_seconds
 from clearformer.training.planning.run_plan import notes_on, plan_run
@@ -39,6 +42,7 @@ def described(
         "fairness": study.fairness,
         "refuted_if": study.refuted_if,
         "scale": scale,
+        "settings": _written(study.settings),
         "runs": len(wanted),
         "done": sum(done.values()),
         "seconds_left": None if None in left else sum(each for each in left if each is not None),
@@ -64,12 +68,15 @@ def _arm(
     first = mine[0]
     if first.config is None:
         about: dict[str, Any] = {"probe": first.call, "parameters": None, "steps": None, "seconds": None}
-        about["notes"] = []
+        about |= {"preset": None, "settings": {}, "notes": []}
     else:
+        assert isinstance(first.arm, Training)
         measured = _measured_parameters(mine, store)
         planned = plan_run(first.config.replace(train=first.config.train.replace(dtype="float32")), "a100")
         about = {
             "probe": None,
+            "preset": first.arm.preset,
+            "settings": _written(first.arm.settings),
             "parameters": measured or planned.parameters.total,
             "notes": [] if measured else notes_on(first.config),
             "steps": first.config.train.max_steps,
@@ -81,6 +88,11 @@ def _arm(
         "done": sum(done[id(trial)] for trial in mine),
         **about,
     }
+
+
+def _written(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings by dotted keys, as one types them."""
+    return {key: as_typed(value) for key, value in flat(settings).items()}
 
 
 def _measured_parameters(mine: list[Trial], store: Store) -> int | None:
@@ -117,11 +129,13 @@ def as_text(shown: dict[str, Any]) -> str:
         ("refuted if", shown["refuted_if"]),
         ("runs", f"{shown['runs']}, {shown['done']} done"),
         ("time left", _time_left(shown)),
+        ("settings", _settings_text(shown["settings"])),
     ]
     parts = [
         paragraph(f"{shown['name']}: {shown['question']}"),
         definitions([(name, text) for name, text in about if text]),
         table(("arm", "seeds", "done", "parameters", "steps", "each"), map(_arm_row, shown["arms"])),
+        definitions([(arm["label"], _of_arm(arm)) for arm in shown["arms"]]),
     ]
     parts += [
         paragraph(note) for note in dict.fromkeys(note for arm in shown["arms"] for note in arm["notes"])
@@ -141,6 +155,15 @@ def as_text(shown: dict[str, Any]) -> str:
     if shown["claims"]:
         parts.append("Claims:\n" + "\n".join(f"  {text}" for text in shown["claims"]))
     return "\n\n".join(parts)
+
+
+def _settings_text(settings: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in settings.items())
+
+
+def _of_arm(arm: dict[str, Any]) -> str:
+    """Return what an arm is: its preset with its own settings, or the call that computes it."""
+    return arm["probe"] or f"{arm['preset']} {_settings_text(arm['settings'])}".strip()
 
 
 def _time_left(shown: dict[str, Any]) -> str:

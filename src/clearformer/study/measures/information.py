@@ -1,6 +1,8 @@
 """Measures of information: worked values and counts of the lectures, and sources with known entropy."""
 
 import math
+import re
+from collections import Counter
 
 from clearformer.cost import analytic_matrices, analytic_parameters
 from clearformer.data import TextData, prepare
@@ -27,6 +29,8 @@ LANGUAGE, MODEL = (0.7, 0.2, 0.1), (0.5, 0.3, 0.2)
 EXAMPLE = "First Citizen:\nBefore we proceed any further, hear me speak.\n"  # of 000, 7
 SENTENCE = "To be, or not to be, that is the question."  # of 001, Tokenisation
 IDS = (3, 10, 0, 5, 6, 1, 0, 10, 12, 0)  # its first ten tokens there
+SPEECH = re.compile(r"(?:\A|\n\n)[^\n]+:\n(.)")  # its first character, below the speaker's name
+TOP = 10
 ONE_BIT = ((0.5, 0.0), (0.0, 0.5))  # p(x, y) where y = x
 INDEPENDENT = ((0.25, 0.25), (0.25, 0.25))
 
@@ -123,6 +127,49 @@ def training_tokens(seed: int) -> Values:
     whole = prepare(TextData(name="shakespeare", val_fraction=0.0), tokenizer).splits["train"]
     part = prepare(TextData(name="shakespeare"), tokenizer).splits["train"]
     return {"tokens": 0.9 * len(whole), "tokens_of_text": len(part)}
+
+
+def per_thousand_words(seed: int) -> Values:
+    """Count the characters and GPT-2 tokens of a thousand words of Tiny Shakespeare's training text (000, 7).
+
+    Returns:
+        characters, tokens: Of a thousand words, which are separated by white space.
+        shorter: How many times fewer the tokens are.
+        attention_saved: The square of that: how many times fewer scores attention computes.
+        larger_table: How many times larger GPT-2's embedding table is than that of the 65 characters.
+    """
+    text = training_text()
+    n_words = len(text.split())
+    tokenizer = GPT2TokenizerSpec().train()
+    characters, tokens = (1000 * n / n_words for n in (len(text), len(tokenizer.encode(text))))
+    return {
+        "characters": characters,
+        "tokens": tokens,
+        "shorter": characters / tokens,
+        "attention_saved": (characters / tokens) ** 2,
+        "larger_table": tokenizer.vocab_size / len(set(text)),
+    }
+
+
+def first_letters(seed: int) -> Values:
+    """Count the first letters of the speeches in Tiny Shakespeare's training text (lecture 000, section 5.7).
+
+    A speech begins below a name, which stands alone on its line after an empty one and ends in a colon.
+
+    Returns:
+        first_letters: Rows of letter and share, of the ten most frequent.
+        speeches: The number of speeches.
+    """
+    found = Counter(SPEECH.findall(training_text()))
+    rows = [[letter, n / found.total()] for letter, n in found.most_common(TOP)]
+    return {"first_letters": {"speeches": rows}, "speeches": found.total()}
+
+
+def training_text() -> str:
+    """Return Tiny Shakespeare's training text."""
+    prepared = prepare(TextData(name="shakespeare"), CharTokenizerSpec())
+    split = prepared.splits["train"]
+    return prepared.tokenizer.decode(split.read(0, len(split)))
 
 
 def entropy_rate(order: int) -> float:

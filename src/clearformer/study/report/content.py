@@ -2,14 +2,18 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from clearformer.config import is_packaged
 from clearformer.errors import count
 from clearformer.study.outcomes import (
+    BY_NO_NUMBER,
     HOLDS,
+    IS_NOT_REFUTED,
+    IS_OPEN,
+    IS_REFUTED,
     NOT_JUDGED,
     NOT_REPRODUCED,
     NOT_RUN,
@@ -22,6 +26,7 @@ from clearformer.study.outcomes import (
     PublishedVerdict,
     Tuning,
 )
+from clearformer.study.report.figures.base import Drawn
 from clearformer.study.report.figures.texts import Texts
 from clearformer.study.report.nodes import (
     Bullets,
@@ -37,6 +42,7 @@ from clearformer.study.report.nodes import (
     Table,
 )
 from clearformer.study.report.pictures import in_words, is_there, svg_of
+from clearformer.study.report.trained import machine_text, unique, what_was_trained
 from clearformer.study.report.words import (
     MINUS,
     as_written,
@@ -48,19 +54,22 @@ from clearformer.study.report.words import (
     number,
     signed_text,
 )
-from clearformer.study.study import Probe, Study
+from clearformer.study.study import Figure, Probe, Study
 from clearformer.study.trials import trial_name
 
 TITLE = "Studies: published and measured"
 PUBLISHED_HEADS = ("arm", "value", "published", "tolerance", "measured", "95% interval", "seeds", "verdict")
 TUNING_HEADS = ("side", "best arm", "mean", "seeds", "arms tried", "at the edge of the grid")
 CLAIM_HEADS = ("claim", "value", "difference", "95% interval", "seeds", "verdict")
+MOST_COLUMNS, FEW_ARMS = 10, 3  # more values of so few arms are rows of a table, not columns
 PLACE = re.compile(r"(?<![\w.~])(?:~|[A-Za-z]:)?(?:[/\\][\w.+~-]+){2,}")
 
 
 RULE = (
     "Reproduced means that the mean over the seeds lies within the tolerance, wherever its interval ends; a claim "
-    "holds if the interval of the paired differences lies below zero."
+    "holds if the 95% interval of the paired differences lies below zero. Each interval is that of one comparison: of "
+    "many claims a few are expected to be judged wrongly. Learning rates are chosen on the held-out text and by the "
+    "seeds that the claims are judged by."
 )
 
 
@@ -70,9 +79,12 @@ def summary(outcomes: Sequence[Outcome], waiting: Sequence[Outcome] = ()) -> Ite
     published = [(outcome, each) for outcome in everything for each in outcome.published()]
     claims = [(outcome, each) for outcome in everything for each in outcome.claims()]
     yield Paragraph(published_sentence([each for _, each in published]))
+    if repeated := printed_sentence(everything):
+        yield Paragraph(repeated)
     if claims:
         yield Paragraph(claims_sentence([each for _, each in claims]))
     yield Paragraph(runs_sentence(everything))
+    yield from refutation_sentences(outcomes)
     if published:
         yield Paragraph(RULE, kind="small")
     if shortened := shortened_sentence(outcomes):
@@ -96,6 +108,55 @@ def published_sentence(found: Sequence[PublishedVerdict]) -> str:
     }
     told = [count(counts[verdict], *words[verdict]) for verdict in words if counts[verdict]]
     return f"Of {count(len(found), 'published number')}, {listed(told)}."
+
+
+def printed_sentence(outcomes: Sequence[Outcome]) -> str:
+    """Return a sentence on the published numbers that no lecture prints, and on those compared in several studies."""
+    published = [each for outcome in outcomes for each in outcome.study.published]
+    n_implied = sum(not each.printed for each in published)
+    n_repeated = len(published) - len({(each.arm, each.value, each.published) for each in published})
+    told = [
+        count(n_implied, "follows from what a lecture says and is", "follow from what a lecture says and are")
+        + " not printed there"
+    ] * (n_implied > 0)
+    told += [count(n_repeated, "repeats one of another study", "repeat one of another study")] * (
+        n_repeated > 0
+    )
+    return f"Of these, {listed(told)}." if told else ""
+
+
+def refutation_sentences(outcomes: Sequence[Outcome]) -> Iterator[Node]:
+    """Yield the names of the studies by whether the result has come that would refute them, refuted ones first."""
+    asking = [outcome for outcome in outcomes if outcome.study.refuted_if]
+    by_verdict = {
+        verdict: [each.study.name for each in asking if each.refutation().verdict == verdict]
+        for verdict in (IS_REFUTED, IS_OPEN, BY_NO_NUMBER, IS_NOT_REFUTED)
+    }
+    words = {
+        IS_REFUTED: "It has come in",
+        IS_OPEN: "Whether it has is undecided in",
+        BY_NO_NUMBER: "No single number tells in",
+        IS_NOT_REFUTED: "It has not come in",
+    }
+    told = [
+        f"{words[verdict]} {count(len(names), 'study', 'studies')}: {', '.join(names)}."
+        for verdict, names in by_verdict.items()
+        if names
+    ]
+    if told:
+        yield Paragraph("Each study says which result would refute it.")
+        yield Bullets(tuple(told))
+
+
+def refutation_text(outcome: Outcome) -> str:
+    """Return whether a study is refuted, and by what."""
+    found = outcome.refutation()
+    if found.verdict == BY_NO_NUMBER:
+        return f"{found.verdict.capitalize()}."
+    if found.verdict == IS_NOT_REFUTED:
+        return "No."
+    lead = "Yes. These do not hold:" if found.verdict == IS_REFUTED else "Undecided. These are open:"
+    return f"{lead} {' '.join(found.because)}"
 
 
 def claims_sentence(found: Sequence[ClaimVerdict]) -> str:
@@ -205,6 +266,8 @@ def section(outcome: Outcome, level: int = 2) -> Iterator[Node]:
         yield Paragraph(published_sentence(outcome.published()))
     if study.refuted_if:  # a sweep only asks
         yield Paragraph(study.refuted_if, "What would refute it")
+        if outcome.labels:
+            yield Paragraph(refutation_text(outcome), "Is it refuted")
     has_all_seeds = (outcome.seeds or study.seeds) >= study.seeds
     if study.meaning and outcome.scale == 1 and has_all_seeds and outcome.is_whole:
         yield Paragraph(study.meaning, "What it means")
@@ -212,6 +275,7 @@ def section(outcome: Outcome, level: int = 2) -> Iterator[Node]:
     yield from tables(outcome)
     if study.fairness:
         yield Paragraph(study.fairness, "What the arms share")
+    yield from what_was_trained(outcome)
     yield from how(outcome, level + 1)
 
 
@@ -258,8 +322,25 @@ def figures(outcome: Outcome) -> Iterator[Node]:
             yield Samples(figure.title, figure.note(outcome), tuple(figure.blocks(outcome)))
             continue
         note, told = in_words(figure, outcome)
+        note = " ".join(part for part in (note, diverged_note(figure, outcome)) if part)
         svg = svg_of(figure, outcome, f"{outcome.study.name}-{i}")
         yield Picture(figure.title, note, told, svg, f"figure-{i}.svg")
+
+
+def diverged_note(figure: Figure, outcome: Outcome) -> str:
+    """Return which of a figure's arms are missing from it, wholly or with some seeds, because they diverged."""
+    shown = figure.shown_arms(outcome) if isinstance(figure, Drawn) else []
+    told = []
+    for label in shown:
+        best = outcome.best(label)
+        arms = (best,) if best in outcome.records else outcome.study.sides.get(label, ())
+        n = sum(len(outcome.records.get(arm, {})) for arm in arms)
+        n_diverged = sum(len(outcome.by_seed(arm, "diverged_at")) for arm in arms)
+        if n_diverged == n > 0:
+            told.append(f"{label} diverged and is not drawn")
+        elif n_diverged:
+            told.append(f"{label} diverged in {n_diverged} of {count(n, 'run')} and is drawn without")
+    return f"{'; '.join(told)}." if told else ""
 
 
 def tables(outcome: Outcome) -> Iterator[Node]:
@@ -300,6 +381,12 @@ def table_of_arms(outcome: Outcome, names: list[str]) -> Table:
             if (estimate := outcome.estimate(label, name))
         )
         return Table(title, ("arm", "value", "measured", "seeds"), rows, n_left=2)
+    if len(names) > MOST_COLUMNS and len(outcome.labels) <= FEW_ARMS:
+        rows = tuple(
+            (named(name), *(estimate_text(outcome.estimate(label, name)) for label in outcome.labels))
+            for name in names
+        )
+        return Table(title, ("value", *outcome.labels), rows)
     rows = tuple(arm_row(outcome, label, names) for label in outcome.labels)
     return Table(title, ("arm", *(named(name) for name in names), "seeds"), rows)
 
@@ -402,24 +489,10 @@ def own_files(study: Study) -> list[str]:
     return unique(file.name for file in files if file.suffix == ".py")
 
 
-def machine_text(about: Mapping[str, Any]) -> str:
-    """Describe a machine in a few words: its GPUs, its processor."""
-    gpus = ", ".join(map(str, about.get("gpus") or ()))
-    processor = str(about.get("processor") or "").strip()
-    cpus, threads = about.get("cpus"), about.get("threads")
-    cores = f"{count(cpus, 'CPU')}, {count(threads, 'thread')}" if cpus and threads else ""
-    return ", ".join(part for part in (gpus, processor, cores) if part) or "not recorded"
-
-
 def versions_text(about: Mapping[str, Any]) -> str:
     """Return the versions of packages on one line."""
     versions: Mapping[str, Any] = about.get("versions") or {}
     return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-
-
-def unique(texts: Iterable[str]) -> list[str]:
-    """Remove repeated and empty texts, keeping the order."""
-    return [text for text in dict.fromkeys(texts) if text]
 
 
 def time_text(seconds: float) -> str:

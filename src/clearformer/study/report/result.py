@@ -15,6 +15,7 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
         "question": study.question,
         "lecture": study.lecture,
         "refuted_if": study.refuted_if,
+        "refuted": outcome.refutation().to_dict(),
         "command": command(outcome),
         "scale": outcome.scale,
         "runs": {"done": outcome.n_done, "wanted": outcome.n_trials},
@@ -37,7 +38,13 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
         "tuning": [each.to_dict() for each in outcome.tuning()],
         "values": {label: arm_values(outcome, label) for label in outcome.labels},
         "about": [
-            {"arm": label, "seed": seed, "seconds": record.seconds, **plain(dict(record.about))}
+            {
+                "arm": label,
+                "seed": seed,
+                "run": record.key,
+                "seconds": record.seconds,
+                **plain(dict(record.about)),
+            }
             for label in outcome.labels
             for seed, record in sorted(outcome.records[label].items())
         ],

@@ -79,7 +79,7 @@ class Bars(Drawn):
         return {
             each.arm: each.published
             for each in outcome.study.published
-            if each.value == self.value and each.arm in shown
+            if each.value == self.value and each.arm in shown and each.published != self.baseline
         }
 
     def _baselines(self) -> Mapping[str, float]:

@@ -32,6 +32,8 @@ from clearformer.study.report.words import named, number
 
 COLUMNS = {"step": STEP, "tokens": TOKENS, "seconds": SECONDS}
 X_NAMES = {"step": "training step", "tokens": "tokens read", "seconds": "seconds of training"}
+KINDS = {"training": TRAINING, "held-out": HELD_OUT}
+AT_THE_END = {"training": "train_loss", "held-out": "val_loss"}
 START = 0.02  # of a curve, ignored in choosing the vertical range: a first loss may be 100 times the last
 
 
@@ -60,21 +62,32 @@ class Curves(Drawn):
         return WIDTH, max(4.2, TITLE_INCHES + AXIS_INCHES + (n + 1) * LINE_INCHES)
 
     def note(self, outcome: Outcome) -> str:
-        return f"Solid: training. Dashed: held-out. {seeds_note(outcome)}"
+        return (
+            "Solid: training. Dashed: held-out text, on the way often a part of it. Numbers: the losses at the end, as "
+            f"in the table. {seeds_note(outcome)}"
+        )
 
     def summary(self, outcome: Outcome) -> str:
         return " ".join(
-            f"{label} ends at {', '.join(f'{kind} {number(points[-1].mean, 2)}' for kind, points in lines)}."
+            f"{label} ends at "
+            + ", ".join(
+                f"{kind} {number(self._last(outcome, label, kind, points), 2)}" for kind, points in lines
+            )
+            + "."
             for label, lines in self.lines(outcome).items()
         )
+
+    def _last(self, outcome: Outcome, label: str, kind: str, points: list[Point]) -> float:
+        """Return the loss at the end that the tables give, else that of the curve's last point."""
+        measured = outcome.estimate(label, AT_THE_END[kind])
+        return points[-1].mean if measured is None else measured.mean
 
     def lines(self, outcome: Outcome) -> dict[str, list[tuple[str, list[Point]]]]:
         """Return the measured training and held-out curves of every arm."""
         found = {}
         for label in self.shown_arms(outcome):
             curves = outcome.value(label, "curve")
-            kinds = (("training", TRAINING), ("held-out", HELD_OUT))
-            lines = [(kind, curve_points(curves, COLUMNS[self.x], column)) for kind, column in kinds]
+            lines = [(kind, curve_points(curves, COLUMNS[self.x], column)) for kind, column in KINDS.items()]
             found[label] = [(kind, points) for kind, points in lines if points]
         return {label: lines for label, lines in found.items() if lines}
 
@@ -82,7 +95,7 @@ class Curves(Drawn):
         lines = self.lines(outcome)
         head(canvas, self.title, named(self.y))
         texts = {
-            (label, kind): _end_text(label, kind, points[-1])
+            (label, kind): _end_text(label, kind, self._last(outcome, label, kind, points))
             for label, pairs in lines.items()
             for kind, points in pairs
         }
@@ -101,8 +114,8 @@ class Curves(Drawn):
         end_labels(axes, ends)
 
 
-def _end_text(label: str, kind: str, last: Point) -> str:
-    return f"{label}{'' if kind == 'training' else ', held-out'} {number(last.mean, 2)}"
+def _end_text(label: str, kind: str, loss: float) -> str:
+    return f"{label}{'' if kind == 'training' else ', held-out'} {number(loss, 2)}"
 
 
 def _draw_curve(axes: Any, points: list[Point], shade: str, is_dashed: bool) -> None:

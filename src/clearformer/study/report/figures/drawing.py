@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from clearformer.evaluation.figures import letters
-from clearformer.study.report.words import number
+from clearformer.study.report.words import as_written
 
 WIDTH = 8.2  # inches: 787 pixels in a browser
 PAPER, INK, MUTED, GRID = "#ffffff", "#1f2933", "#5b6775", "#e4e8ed"
@@ -218,7 +218,7 @@ def set_scales(axes: Any, log_x: bool, log_y: bool) -> None:
     ):
         if is_log:
             set_scale("log", base=2 if axis is axes.xaxis and _doubles(axes) else 10)
-            axis.set_major_formatter(FuncFormatter(lambda value, _: number(float(f"{value:.6g}"))))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: as_written(float(f"{value:.6g}"))))
             axis.set_minor_formatter("")
         else:
             number_ticks(axis)

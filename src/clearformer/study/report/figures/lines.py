@@ -134,7 +134,7 @@ class Lines(Drawn):
 def are_layers(places: Collection[float]) -> bool:
     """Whether the x of a line are a few whole numbers next to each other, such as layers, so that each has a tick."""
     whole = all(place == int(place) for place in places)
-    return 1 < len(places) <= 12 and whole and max(places) - min(places) < len(places)
+    return 1 < len(places) <= 16 and whole and max(places) - min(places) < len(places)
 
 
 def _draw_line(axes: Any, points: list[Point], shade: str) -> None:
