@@ -213,7 +213,7 @@ FEED_FORWARD = Study(
         FEED_FORWARD_RATES,
         "All have the same number of parameters: two matrices of width 384, or three of width 256.",
     ),
-    figures=(Bars("Held-out loss", "val_loss"), Curves("Each at its best rate")),
+    figures=(Bars("Held-out loss", "val_loss"), Curves("Each at its best rate", highest=2.4)),
     refuted_if="SwiGLU's held-out loss is not below ReLU's at the same number of parameters.",
     meaning=(
         "At equal parameters, three seeds show no difference between ReLU, squared ReLU and SwiGLU, and GELU ends 0.03 "
@@ -499,7 +499,7 @@ SCHEDULE_STUDY = Study(
         )
     ),
     fairness=fairness(RATES, "All start with the same 50 steps of warm-up."),
-    figures=(Bars("Held-out loss", "val_loss"), Curves("Each at its best rate")),
+    figures=(Bars("Held-out loss", "val_loss"), Curves("Each at its best rate", highest=2.4)),
     refuted_if="A constant rate, tuned like the others, reaches a held-out loss no higher than cosine's.",
     meaning=(
         "Decay gains 0.04 (inverse square root) to 0.07 nats over a constant rate. Three seeds decide nothing between "

@@ -68,6 +68,11 @@ FIVE_MODELS = (MEAN, LAST, QKV, ATTENTION_ONLY[2], BY_DEPTH[2])
 """The models of section 5.6, from the highest training loss to the lowest."""
 IMPLIED: dict[str, Any] = {"printed": False}
 ALL_BUT_THE_MEAN = tuple(arm.label for arm in (LAST, UNSCALED, DOT, SHARED, QK, QKV))
+CHARACTERS_AND_BPE = (
+    of_depth(4, "characters", model__position="sinusoidal", train__max_steps=3000),
+    of_depth(4, "GPT-2's BPE", model__position="sinusoidal", train__max_steps=3000, tokenizer="gpt2"),
+)
+BOTH = tuple(arm.label for arm in CHARACTERS_AND_BPE)
 SAME_LETTER = "An earlier occurrence of the same letter has the same embedding, and so gets the same weight."
 AT_DEPTH = {arm.label: n for arms in (BY_DEPTH, ATTENTION_ONLY) for arm, n in zip(arms, DEPTHS, strict=True)}
 WITH_MLP = {arm.label: "with MLP" for arm in BY_DEPTH} | {arm.label: "without" for arm in ATTENTION_ONLY}
@@ -392,7 +397,7 @@ STUDIES = (
         shown=("train_loss", "val_loss"),
         figures=(
             Distributions("After KING RICHARD II:", "next_tokens", top=15),
-            Distributions("First letters of the speeches in the training text", "first_letters", top=10),
+            Distributions("First letters of the training text", "first_letters", label="share of speeches"),
             Texts("200 characters", "samples"),
         ),
         fairness=FAIR + ONE_SEED,
@@ -479,10 +484,7 @@ STUDIES = (
         name="characters-or-bpe",
         question="Which needs fewer bits per character: characters or GPT-2's BPE?",
         lecture="000, 7",
-        arms=(
-            of_depth(4, "characters", model__position="sinusoidal", train__max_steps=3000),
-            of_depth(4, "GPT-2's BPE", model__position="sinusoidal", train__max_steps=3000, tokenizer="gpt2"),
-        ),
+        arms=CHARACTERS_AND_BPE,
         measures=(LOSSES, Measure(per_character), Measure(sample)),
         shown=("train_loss", "loss_per_token", "bits_per_char", "characters_per_token", "parameters"),
         published=(
@@ -491,12 +493,13 @@ STUDIES = (
         ),
         claims=(
             Claim(
-                "Characters need fewer bits per character than BPE.",
-                *("bits_per_char", "characters", "GPT-2's BPE"),
+                "Characters need fewer bits per character.",
+                "bits_per_char",
+                *BOTH,
                 decides=True,
             ),
         ),
-        fairness="Equal steps and equal tokens per step, as in the lecture; a BPE token is several characters."
+        fairness="Equal steps and tokens per step, as in the lecture; a BPE token is several characters."
         + ONE_SEED,
         figures=(
             Curves("Losses per token, which are no comparison"),

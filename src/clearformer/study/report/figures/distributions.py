@@ -45,6 +45,7 @@ class Distributions(Drawn):
         top: The number of tokens.
         together: Whether all arms share one panel, if the value is one distribution.
         names: The names of the distributions to show; None for all.
+        label: The description of the numbers, where there is no key of colours in its place.
     """
 
     title: str
@@ -53,6 +54,7 @@ class Distributions(Drawn):
     top: int = 10
     together: bool = False
     names: tuple[str, ...] | None = None
+    label: str = "probability of the next token"
 
     def panels(self, outcome: Outcome) -> dict[str, dict[str, dict[str, float]]]:
         """Return the distributions of every panel, by arm."""
@@ -113,7 +115,7 @@ class Distributions(Drawn):
         panels = self.panels(outcome)
         arms = list(dict.fromkeys(arm for each in panels.values() for arm in each))
         is_grouped = any(len(each) > 1 for each in panels.values())
-        head(canvas, self.title, "" if is_grouped else "probability of the next token")
+        head(canvas, self.title, "" if is_grouped else self.label)
         if is_grouped:
             _key_of_arms(canvas, arms)
         _, columns = self._grid(outcome)
