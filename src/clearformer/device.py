@@ -233,10 +233,14 @@ def _says_its_version(program: str) -> bool:
 
 
 def autocast(device: torch.device, dtype: torch.dtype | str | None) -> AbstractContextManager[object]:
-    """Return a context whose matrix products are in `dtype`; None and float32 change nothing."""
+    """Return a context whose matrix products are in `dtype`; None leaves them as the caller has them."""
     product_dtype: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    if product_dtype in (None, torch.float32):
+    if product_dtype is None or (
+        product_dtype == torch.float32 and not torch.is_autocast_enabled(device.type)
+    ):
         return contextlib.nullcontext()
+    if product_dtype == torch.float32:
+        return torch.autocast(device.type, enabled=False)
     return _autocast(device, product_dtype)
 
 

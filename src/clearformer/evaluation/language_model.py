@@ -93,9 +93,10 @@ class Evaluation:
 
     @property
     def perplexity_per_word(self) -> float | None:
-        """exp of the nats of all predictions over their words, as WikiText's is reported; None if these are unknown.
+        """exp of the nats of all predictions over their words between white space; None if these are unknown.
 
-        Ends of lines and documents are predicted too, and count as no word.
+        Ends of lines and documents are predicted too, and count as no word, as in lm-evaluation-harness. Where every
+        line of WikiText counts as a word more, by its <eos>, the same model has a lower number.
         """
         return perplexity_of(self.loss * self.n_tokens / self.n_words) if self.n_words else None
 

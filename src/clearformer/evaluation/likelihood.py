@@ -218,13 +218,19 @@ def _outputs(
     sources = encode_sources(tokenizer, texts, eos, limit, place)
     pieces = []
     for i, (source, ids) in enumerate(zip(sources, outputs, strict=True)):
-        tokens = with_specials(ids, [bos], [eos])
+        tokens = with_specials(ids, [bos, *_opening(tokenizer, ids)], [eos])
         _check_length(len(tokens) - 1, limit, place(i + 1), "the output has ")
         if ids and not source:
             raise UserError(f"{place(i + 1)}: the text is empty, so that its output has no probability")
         if source:
             pieces.append(_Piece(i, tokens[:-1], range(len(tokens) - 1), tokens[1:], 0, source))
     return pieces
+
+
+def _opening(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
+    """Return what an imported tokenizer puts before every output, such as BART's <s>, unless the tokens have it."""
+    before = list(tokenizer.before_pair)
+    return [] if ids[: len(before)] == before else before
 
 
 def _masked(

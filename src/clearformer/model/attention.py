@@ -296,6 +296,11 @@ class HeadsSpec(AttentionBase):
                 f"model.attention.output: without an output matrix the heads together must have the width "
                 f"model.d_model={d_model}; {n_heads} heads of {d_head} have {joined}"
             )
+        if self.output_bias and not self.output:
+            raise ConfigError(
+                "model.attention.output_bias: without an output matrix there is no bias; set "
+                "model.attention.output_bias=false or model.attention.output=true"
+            )
         if not self.value and joined_kv != d_model:
             raise ConfigError(
                 f"model.attention.value: without a value matrix the key/value heads together must have the width "

@@ -41,16 +41,16 @@ class ModelConfig(Spec):
         n_decoder_layers: Number of blocks of an encoder-decoder's decoder; by default as many as the encoder has.
         max_seq_len: The longest sequence, in tokens, that the model reads.
         dropout: The fraction of the embeddings, attention weights (not linear attention's, which are never formed) and
-            sub-layer outputs set to 0 in training.
+            sub-layer outputs set to 0 in training; of a classifier, of its pooled vector too.
         tie_embeddings: Whether the head (LM head, unembedding) is the embedding matrix itself.
         attention: The kind of attention and its settings; see `model/attention.py`.
         position: How the model learns the order of tokens; see `model/positions.py`.
         norm: The kind of norm; see `model/norms.py`.
         ffn: The feed-forward network; see `model/feedforward.py`.
         init: How the weights are drawn; see `model/init.py`.
-        placement: Where a block's norms are; `none` leaves only the final one.
+        placement: Where a block's norms are; `none` leaves the final one, and that of the embeddings if it is set.
         final_norm: Whether there is a norm between the last block and the head.
-        embedding_norm: Whether there is a norm after the embeddings (as in BLOOM and BERT).
+        embedding_norm: Whether there is a norm after the embeddings (as in BLOOM and BERT), of the kind `norm`.
         scale_embeddings: Whether token embeddings are multiplied by sqrt(D) (Vaswani et al. 2017, 3.4;
             lecture 002, section 4.1).
         residual: Whether a sub-layer's output is added to the residual stream or replaces it.
@@ -106,7 +106,7 @@ class ModelConfig(Spec):
     def _parts_fit(self) -> "ModelConfig":
         _, d_head = self.attention.heads(self.d_model)
         self._check_order_has_an_effect()
-        self._check_attention_has_an_effect()
+        self._check_settings_have_an_effect()
         self.position.check_heads(d_head)
         for key, family in OF_ONE_FAMILY.items():
             if self.family != family and getattr(self, key) != type(self).model_fields[key].default:
@@ -132,7 +132,12 @@ class ModelConfig(Spec):
                     f"use sinusoidal or learned"
                 )
 
-    def _check_attention_has_an_effect(self) -> None:
+    def _check_settings_have_an_effect(self) -> None:
+        if self.init.zero_outputs and not self.residual:
+            raise ConfigError(
+                "model.init.zero_outputs: without residuals the blocks would put out 0 for ever, and learn nothing; "
+                "set model.init.zero_outputs=false or model.residual=true"
+            )
         if self.parallel and not self.residual and not isinstance(self.ffn, NoFeedForward):
             raise ConfigError(
                 "model.parallel: without residuals the network's output replaces that of attention, which it does not "

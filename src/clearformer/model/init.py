@@ -31,8 +31,8 @@ class InitBase(Spec, ABC):
     """Base of the kinds of initialisation.
 
     Attributes:
-        zero_outputs: Whether the outputs and an untied head start at 0: each block is then the identity at first,
-            and the first prediction uniform.
+        zero_outputs: Whether the outputs and an untied head start at 0: a block with placement `pre` or `none` is then
+            the identity at first, and the first prediction uniform. Needs `model.residual`.
     """
 
     zero_outputs: bool = False

@@ -7,7 +7,7 @@ Shapes: B batch, T query positions, S key positions, H heads, Dh head size.
 
 from typing import Any, ClassVar, Literal
 
-import torch.nn.functional as F
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -17,17 +17,21 @@ from clearformer.model.cache import LayerCache, LinearCache
 from clearformer.model.masks import Mask
 from clearformer.model.shapes import K, Q, V, Z
 
-TINY = 1e-6  # avoids 0 / 0 for a position that may read nothing (padding)
-
 
 def positive(x: Tensor) -> Tensor:
-    """phi(x) = elu(x) + 1 (Katharopoulos et al. 2020, equation 7)."""
-    return F.elu(x) + 1
+    """phi(x) = elu(x) + 1 (Katharopoulos et al. 2020, equation 7): x + 1 above 0, else exp(x)."""
+    # elu(x) itself is exp(x) - 1, and adding 1 to that leaves nothing of a small exp(x).
+    return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
+
+
+def never_0(total: Float[Tensor, "B H T 1"]) -> Float[Tensor, "B H T 1"]:
+    """Return sums with 1 in place of 0, for a position that may read nothing: 0 / 1 and not 0 / 0."""
+    return total + (total == 0)
 
 
 def linear_pattern(scores: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T S"]:
     """Return each query's weights: its scores divided by their sum."""
-    return scores / scores.sum(-1, keepdim=True).clamp_min(TINY)
+    return scores / never_0(scores.sum(-1, keepdim=True))
 
 
 def linear_attention(
@@ -35,7 +39,7 @@ def linear_attention(
 ) -> Float[Tensor, "B H T Dv"]:
     """phi(Q) (phi(K)^T V) / phi(Q) sum(phi(K)): every query reads every key, without the [T S] scores."""
     total = q @ k.sum(2).unsqueeze(-1)  # [B H T 1]
-    return q @ (k.transpose(-2, -1) @ v) / total.clamp_min(TINY)
+    return q @ (k.transpose(-2, -1) @ v) / never_0(total)
 
 
 def causal_linear_attention(
@@ -46,7 +50,7 @@ def causal_linear_attention(
 ) -> Float[Tensor, "B H T Dv"]:
     """The same in causal order: a query's sums run over the keys up to its own; `memory` holds earlier calls' sums."""
     weighted, total = fast.causal_sums(q, k, v, memory)
-    return weighted / total.clamp_min(TINY)
+    return weighted / never_0(total)
 
 
 class Linear(HeadsSpec):

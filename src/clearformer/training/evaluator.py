@@ -16,6 +16,7 @@ from clearformer.training.store.folder import RunFolder
 from clearformer.training.tasks import EvaluationResult, Task
 
 FORWARD_PASSES_IN_A_STEP = 3  # by FLOPs: the forward pass, and a backward pass that costs two
+PATIENT_STEPS = 10  # a loss on as many rows tells checkpoints apart, and costs a third of so many steps
 MEASUREMENTS = 3
 MEASURED_STEPS = 4  # each measurement reads as many rows as so many steps
 
@@ -55,8 +56,15 @@ class Evaluator:
 
     @property
     def rows_with_checkpoint(self) -> int | None:
-        """The number of rows by which checkpoints are compared; None is all of them."""
-        return self.rows_within_share(self.train.checkpoint_every)
+        """The number of rows by which checkpoints are compared; None is all of them.
+
+        Where they decide when the run ends, they are at least as many as `PATIENT_STEPS` steps read.
+        """
+        n_rows = self.rows_within_share(self.train.checkpoint_every)
+        if n_rows is None or self.train.patience is None:
+            return n_rows
+        n_rows = max(n_rows, math.ceil(PATIENT_STEPS * self.task.rows_per_step))
+        return n_rows if n_rows < self.task.n_held_out else None
 
     def rows_within_share(self, n_steps: int | None) -> int | None:
         """Return how many held-out rows to read in an evaluation after every `n_steps`; None is all of them.

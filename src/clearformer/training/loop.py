@@ -323,6 +323,8 @@ class Training:
                 self.store.records = self.log.open(self.config, self.folder, self.progress)
             self.begin_snapshots()
             self.prepare_steps()
+            if self.processes.count == 1 and (stop := self.signal_to_end()):
+                self.raise_interrupted(stop)
             self.begin_steps()
             self.log.begin(self.config, self.progress)
             while not self.finished():
@@ -350,11 +352,12 @@ class Training:
 
     def report_patience(self) -> None:
         """Report how often `train.patience` counts, as the run may end before it has counted far enough."""
-        train = self.settings
+        train, n_all = self.settings, self.task.n_held_out
         if train.patience is not None:
+            n = self.evaluator.rows_with_checkpoint or n_all
             self.log.reporter.say(
                 f"train.patience={train.patience} counts a checkpoint every {train.checkpoint_every:,} steps "
-                "(train.checkpoint_every)"
+                f"(train.checkpoint_every), compared by {n:,} of {n_all:,} held-out rows"
             )
 
     def report_end_by_patience(self) -> None:
@@ -373,7 +376,7 @@ class Training:
     def prepare_steps(self) -> None:
         """Set up memory and compile the step if asked; this does not count as training time."""
         compiled = self.settings.compile is True and not self.finished()
-        self.train_step.prepare(self.log.reporter, compiled)
+        self.train_step.prepare(self.log.reporter, compiled, lambda: self.interrupts.received is not None)
         if compiled:
             free_cores().forget()
 

@@ -20,7 +20,7 @@ from clearformer.data.cache import cache_folder, key_of
 from clearformer.device import RANDOM_NUMBERS, autocast, instruction_sets, keep_freed_memory, seed_kernels
 from clearformer.errors import ConfigError, shown
 from clearformer.model.fast.compiling import compile_step
-from clearformer.model.fast.kernels_together import kernels_together
+from clearformer.model.fast.kernels_together import first_line, kernels_together
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.limits import fraction_done
 from clearformer.training.nonfinite import NonFiniteValueError, first_nonfinite_module
@@ -90,14 +90,20 @@ class TrainStep:
         self.lr_factor: Callable[[Progress], float] = partial(lr_factor_after, config.train)
         self.compute_loss: Callable[..., Tensor] = self.loss_of_batch
 
-    def prepare(self, reporter: Reporter, compiled: bool) -> None:
-        """Set up memory and, if asked, compile the step; this does not count as training time."""
+    def prepare(self, reporter: Reporter, compiled: bool, ended: Callable[[], bool] = lambda: False) -> None:
+        """Set up memory and, if asked, compile the step; this does not count as training time.
+
+        Args:
+            reporter: Receives what is done.
+            compiled: Whether to compile.
+            ended: Whether a signal has come, which gives the compiling up.
+        """
         if self.device.type == "cpu":
             keep_freed_memory()
         if compiled:
-            self.compile(reporter)
+            self.compile(reporter, ended)
 
-    def compile(self, reporter: Reporter) -> None:
+    def compile(self, reporter: Reporter, ended: Callable[[], bool] = lambda: False) -> None:
         """Compile the loss of a batch; if that fails, report it and go on uncompiled."""
         start = time.perf_counter()
         reporter.say("compiling the step (train.compile=false skips this)")
@@ -105,14 +111,14 @@ class TrainStep:
         loss = compile_step(self.task_loss, dynamic=self.task.shapes_vary or None, any_threads=on_cpu)
         self.compute_loss = partial(self.in_product_type, loss)
         try:
-            with kernels_together(compiled_folder()) if on_cpu else nullcontext():
+            with kernels_together(compiled_folder(), ended) if on_cpu else nullcontext():
                 self.compute_loss(*self.micro_batch(0, 0)).backward()
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # such as a compiler that is too old, or missing Python headers
             self.compute_loss = self.loss_of_batch
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            reporter.say(f"compiling failed, continuing without it: {reason}")
+            if not ended():
+                reporter.say(f"compiling failed, continuing without it: {first_line(error)}")
         else:
             reporter.say(f"compiled in {time.perf_counter() - start:.0f} s")
         self.model.zero_grad()

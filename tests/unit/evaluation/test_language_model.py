@@ -430,9 +430,10 @@ def test_autocast_is_asked_for_or_left_as_it_is_around() -> None:
         evaluate_split(model, split_of(9), dtype=torch.bfloat16)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             evaluate_split(model, split_of(9))
+            evaluate_split(model, split_of(9), dtype=torch.float32)
         evaluate_split(model, split_of(9))
 
-    assert seen == [torch.bfloat16] * 4 + [torch.float32] * 2
+    assert seen == [torch.bfloat16] * 4 + [torch.float32] * 4
 
 
 def test_the_logits_of_a_large_vocabulary_are_made_and_summed_in_parts() -> None:

@@ -142,6 +142,18 @@ def test_a_translation_has_the_log_probability_that_the_search_says() -> None:
     assert math.fsum(found.logprobs[:n]) == pytest.approx(best.logprob, abs=1e-4)
 
 
+def test_what_an_imported_tokenizer_puts_before_an_output_is_predicted_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in training: BART's outputs begin with <s>."""
+    run = run_of("encoder-decoder")
+    a = run.tokenizer.encode("a").tolist()
+    monkeypatch.setattr(type(run.tokenizer), "before_pair", tuple(a))
+    [found] = score(run, "abc", "bc")
+    assert found.tokens == ["a", "b", "c", "<eos>"]
+    assert found == score(run, "abc", [[*a, *run.tokenizer.encode("bc").tolist()]])[0]
+
+
 def test_an_encoder_predicts_each_token_from_all_others() -> None:
     """The pseudo-log-likelihood: what stands at a position is masked, and nothing else."""
     run = run_of("encoder", masked_head="transform", head_bias=True)

@@ -1,5 +1,7 @@
 """Linear attention by its formula: without order, with padding, and looked at while a cache grows."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -75,3 +77,20 @@ def test_padding_adds_nothing_to_any_sum(causal: bool) -> None:
     found = attention(x, padded, Positions())[:, 3:]
 
     torch.testing.assert_close(found, attention(x[:, 3:], alone, Positions()), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_small_scores_are_kept_and_weights_sum_to_one(dtype: torch.dtype) -> None:
+    x = torch.tensor([-12.0, -7.0, -3.0, 0.0, 2.0])
+    expected = torch.tensor([math.exp(-12), math.exp(-7), math.exp(-3), 1.0, 3.0])
+    torch.testing.assert_close(positive(x.to(dtype)).float(), expected, rtol=1e-2, atol=0)
+    q = k = torch.full((1, 1, 3, 4), -9.0, dtype=dtype)
+    pattern = linear_pattern((positive(q) @ positive(k).mT).tril())
+    torch.testing.assert_close(pattern.sum(-1).float(), torch.ones(1, 1, 3), rtol=2e-2, atol=0)
+
+
+def test_phi_has_a_gradient_everywhere() -> None:
+    x = torch.tensor([-200.0, -1.0, 0.0, 200.0], requires_grad=True)
+    positive(x).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, torch.tensor([0.0, math.exp(-1), 1.0, 1.0]))

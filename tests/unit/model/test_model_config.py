@@ -66,6 +66,26 @@ def test_parts_that_do_not_fit_are_refused_with_the_way_out(overrides: list[str]
         made_from(*overrides)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["residual=false", "init.zero_outputs=true"],
+            r"^model\.init\.zero_outputs: without residuals the blocks",
+        ),
+        (
+            ["attention.output=false", "attention.output_bias=true"],
+            r"^model\.attention\.output_bias: without an",
+        ),
+    ],
+)
+def test_settings_that_would_have_no_effect_or_let_nothing_be_learned_are_refused(
+    overrides: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        made_from(*overrides)
+
+
 def test_attention_that_would_have_no_effect_is_refused() -> None:
     """Without residuals the network's output is all that is left of a block, and in parallel it reads no attention."""
     with pytest.raises(ConfigError, match=r"^model\.parallel: without residuals .* model\.residual=true$"):

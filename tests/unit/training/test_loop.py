@@ -41,7 +41,7 @@ from clearformer.training.processes.distributed import Processes
 from clearformer.training.processes.interrupts import ENDING, Interrupts
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.setup import open_task
-from clearformer.training.step import StepResult
+from clearformer.training.step import StepResult, TrainStep
 from clearformer.training.store import checkpoint_store, state
 from clearformer.training.store.checkpoint import (
     MANIFEST,
@@ -1129,14 +1129,14 @@ PATIENT = (
     "train.max_steps=20",
     "train.patience=2",
 )
-OF_A_PART = 2  # windows, by which those checkpoints are compared
+OF_A_PART = 40  # windows, by which those checkpoints are compared: those of ten steps
 
 
 def test_patience_ends_a_run_whose_checkpoints_get_no_better(
     trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A better one in time begins the count anew; the whole held-out text is read at the end, as ever."""
-    losses = Losses(monkeypatch, of_2=[3.0, 3.5, 2.0, 2.0, 2.5], whole=[9.0])
+    losses = Losses(monkeypatch, of_40=[3.0, 3.5, 2.0, 2.0, 2.5], whole=[9.0])
     reporter = At()
 
     outcome = trained("a", *PATIENT, reporter=reporter)
@@ -1149,14 +1149,28 @@ def test_patience_ends_a_run_whose_checkpoints_get_no_better(
     assert outcome.evaluation.loss == 9.0
     assert step_of((run_folder("a").checkpoints / "best").resolve()) == 6
     counts, said = [line for line in reporter.said if "patience" in line]
-    assert counts == "train.patience=2 counts a checkpoint every 2 steps (train.checkpoint_every)"
+    assert counts.endswith("every 2 steps (train.checkpoint_every), compared by 40 of 77 held-out rows")
     assert said.startswith("train.patience=2: no checkpoint after step 6 has a lower held-out loss")
+
+
+@pytest.mark.parametrize(("share", "patience", "n_rows"), [(0.001, "none", 1), (0.001, 2, 40), (0.5, 2, 60)])
+def test_checkpoints_that_decide_the_end_are_compared_by_rows_enough(
+    begun: Callable[..., Training], share: float, patience: int | str, n_rows: int
+) -> None:
+    settings = (
+        f"train.eval_flops_fraction={share}",
+        f"train.patience={patience}",
+        "train.checkpoint_every=10",
+    )
+    training = begun("a", *settings)
+    assert (training.task.rows_per_step, training.task.n_held_out) == (4, 77)
+    assert training.evaluator.rows_with_checkpoint == n_rows
 
 
 def test_who_has_more_patience_goes_on(
     trained: Trained, resumed: Resumed, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Losses(monkeypatch, of_2=[2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.0, 3.0], whole=[9.0, 9.1, 9.2])
+    Losses(monkeypatch, of_40=[2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.0, 3.0], whole=[9.0, 9.1, 9.2])
     trained("a", *PATIENT)
     assert step_of(last_checkpoint(run_folder("a"))) == 6
 
@@ -1171,12 +1185,12 @@ def test_patience_counts_checkpoints_and_not_steps(
     trained: Trained, resumed: Resumed, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not those that there would have been at a later distance; and a last one between two counts as well."""
-    Losses(monkeypatch, of_2=[2.0, 3.0, 3.1], of_1=[3.0, 3.2, 3.3], whole=[9.0] * 3)
+    Losses(monkeypatch, of_40=[2.0, 3.0, 3.1, 3.2, 3.3], whole=[9.0] * 3)
     trained("a", *PATIENT, "train.patience=5", "train.max_steps=5")  # checkpoints of 2, 4 and 5
     progress = load_checkpoint(last_checkpoint(run_folder("a"))).progress
     assert (progress.best_step, progress.n_worse) == (2, 2)
 
-    resumed("a", patience=4, checkpoint_every=1, max_steps=20)  # one row is compared now
+    resumed("a", patience=4, checkpoint_every=1, max_steps=20)
 
     progress = load_checkpoint(last_checkpoint(run_folder("a"))).progress
     assert (progress.step, progress.best_step, progress.n_worse) == (7, 2, 4)
@@ -1190,6 +1204,19 @@ def test_a_patient_run_that_is_stopped_ends_where_it_would_have(
     assert step_of(last_checkpoint(run_folder("whole"))) < 60
     with pytest.raises(Interrupted):
         trained("a", *settings, reporter=At(3, interrupt))
+    resumed("a")
+    assert_same_run(run_folder("whole"), run_folder("a"))
+
+
+def test_a_signal_while_the_step_is_compiled_ends_the_run_before_its_first_step(
+    trained: Trained, resumed: Resumed, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained("whole", "train.max_steps=4")
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainStep, "prepare", lambda *_: interrupt())
+        with pytest.raises(Interrupted, match="stopped at step 0"):
+            trained("a", "train.max_steps=4")
+    assert read_metrics(run_folder("a").metrics_file) == []
     resumed("a")
     assert_same_run(run_folder("whole"), run_folder("a"))
 

@@ -33,7 +33,7 @@ from clearformer.model.attention import (
     ProjectedHeads,
     SharedModule,
 )
-from clearformer.model.linear_attention import TINY, LinearModule, linear_pattern, positive
+from clearformer.model.linear_attention import LinearModule, linear_pattern, positive
 from clearformer.model.masks import Mask
 from clearformer.model.positions import LinearBiases, Positions, RotaryPositions
 from clearformer.model.relative_positions import RelativeBiases
@@ -337,7 +337,7 @@ def linear_pattern_of(way: Way, head: Head, q: Source, k: Source) -> Source:
         "pattern = masked_scores / their sum",
         "linear",
         (linear_pattern, "return"),
-        Share(read, TINY),
+        Share(read),
         columns=columns,
     )
 

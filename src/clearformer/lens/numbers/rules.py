@@ -411,18 +411,17 @@ class Softmax(Rule):
 
 @dataclass(frozen=True)
 class Share(Rule):
-    """A score over the sum of all keys' scores, as in linear attention; `least` keeps the sum away from 0."""
+    """A score over the sum of all keys' scores, as in linear attention; 0 where no key may be read."""
 
     scores: Source
-    least: float
 
     def at(self, symbol: str, row: int, column: int) -> Explained:
         scores = self.scores.at_row(row)
         terms = [Term(f"s={s}", None, None, each) for s, each in enumerate(scores.values.tolist())]
         name = scores.symbol
         formula = f"{symbol}[{row},{column}] = {name}[{row},{column}] / sum_s {name}[{row},s]"
-        value = float(scores.values[column]) / max(summed(terms), self.least)
-        expression = f"{name}[{column}] / {name}.sum().clamp_min({self.least})"
+        value = float(scores.values[column]) / (summed(terms) or 1.0)
+        expression = f"{name}[{column}] / {name}.sum()"
         return Explained(formula, [scores], terms, value, expression)
 
 

@@ -42,7 +42,7 @@ class Kernel(NamedTuple):
 
 
 @contextmanager
-def kernels_together(folder: Path) -> Iterator[None]:
+def kernels_together(folder: Path, ended: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Have torch's compiler build its C++ kernels several to a file, in the `with` block.
 
     The backward graph is compiled right after the forward graph, whose kernels are built meanwhile. torch's test
@@ -51,6 +51,7 @@ def kernels_together(folder: Path) -> Iterator[None]:
 
     Args:
         folder: The compiler's cache, for later processes, unless `CACHE` names another.
+        ended: Whether a signal has come that ends the process; a kernel that fails then is not built by itself.
     """
     from torch._functorch import config as of_autograd
     from torch._inductor import async_compile, config
@@ -63,7 +64,7 @@ def kernels_together(folder: Path) -> Iterator[None]:
         pool = stack.enter_context(ThreadPoolExecutor())
         stack.enter_context(with_variable(CACHE, chosen))
         stack.enter_context(garbage_kept())
-        stack.enter_context(with_attribute(async_compile, "AsyncCompile", _collecting(pool)))
+        stack.enter_context(with_attribute(async_compile, "AsyncCompile", _collecting(pool, ended)))
         for settings, name, value in (
             (config, "cpp.vec_isa_ok", True),
             (config, "cpp_cache_precompile_headers", False),
@@ -110,7 +111,7 @@ def garbage_kept() -> Iterator[None]:
             gc.enable()
 
 
-def _collecting(pool: ThreadPoolExecutor) -> type:
+def _collecting(pool: ThreadPoolExecutor, ended: Callable[[], bool]) -> type:
     """Return a subclass of torch's `AsyncCompile` that collects a graph's kernels and builds them together."""
     from torch._inductor.async_compile import AsyncCompile
 
@@ -125,7 +126,7 @@ def _collecting(pool: ThreadPoolExecutor) -> type:
                 built = in_one_file([kernel for _, kernel in named], pool)
                 for i, (name, kernel) in enumerate(named):
                     alone = partial(super().cpp_pybinding, *kernel)
-                    scope[name] = KernelToCome(scope, name, built, i, alone)
+                    scope[name] = KernelToCome(scope, name, built, i, alone, ended)
             super().wait(scope)
 
     return KernelsTogether
@@ -141,6 +142,7 @@ class KernelToCome:
         built: Future[list[KernelFunction]],
         number: int,
         alone: Callable[[], Any],
+        ended: Callable[[], bool] = lambda: False,
     ) -> None:
         """Stand in for one kernel.
 
@@ -150,18 +152,27 @@ class KernelToCome:
             built: The functions of its file.
             number: Its index among them.
             alone: Builds it as torch does, if building the shared file fails.
+            ended: Whether a signal has ended the process meanwhile, and the compiler with it: then nothing is built.
         """
         self.scope, self.name, self.built, self.number, self.alone = scope, name, built, number, alone
+        self.ended = ended
 
     def __call__(self, *arguments: Any) -> None:
         try:
             function = self.built.result()[self.number]
         except Exception as error:  # torch's private code may raise anything
-            logger.info("building a kernel by itself, because it fails with others: %s", error)
+            logger.info("building a kernel by itself, because it fails with others: %s", first_line(error))
+            if self.ended():
+                raise
             function = self.alone()
             function = function.result() if hasattr(function, "result") else function
         self.scope[self.name] = function
         function(*arguments)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message: that of a compiler goes on with all that it printed."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def in_one_file(kernels: Sequence[Kernel], pool: ThreadPoolExecutor) -> Future[list[KernelFunction]]:

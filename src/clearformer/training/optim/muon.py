@@ -1,4 +1,4 @@
-"""Muon: momentum, made orthogonal before each update."""
+"""Muon: momentum, made nearly orthogonal before each update."""
 
 from collections.abc import Callable, Iterable
 
@@ -11,7 +11,7 @@ from clearformer.training.optim.startup import leave_compiler_out
 
 
 class MuonOptimizer(Optimizer):
-    """Momentum whose matrix is replaced by the nearest orthogonal one before the update (Jordan et al. 2024)."""
+    """Momentum whose matrix is moved towards the nearest orthogonal one before the update (Jordan et al. 2024)."""
 
     state_keys = frozenset(("momentum",))
 
@@ -40,7 +40,7 @@ class MuonOptimizer(Optimizer):
     def _step_together(self, parameters: list[nn.Parameter], lr: float) -> None:
         """Update all matrices of one shape together: batched products are faster than many single ones."""
         directions = torch.stack([self._nesterov_direction(p) for p in parameters])
-        # The update has unit spectral norm; this factor makes tall matrices move as far as wide ones.
+        # The update's singular values are around 1; this factor makes tall matrices move as far as wide ones.
         scale = max(1.0, parameters[0].shape[0] / parameters[0].shape[1]) ** 0.5
         updates = orthogonalize(directions, self.iterations, self.dtype)
         if self.cautious:

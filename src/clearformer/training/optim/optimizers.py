@@ -90,7 +90,9 @@ class Muon(Spec):
     Attributes:
         momentum: The decay of the moving average that is made orthogonal (Nesterov's form).
         weight_decay: The decoupled weight decay of the matrices; the rest has none.
-        iterations: Newton-Schulz iterations in each step (`orthogonalize`).
+        iterations: Newton-Schulz iterations in each step (`orthogonalize`). After three the singular values are between
+            about 0 and 1.9 (of a 128 x 128 matrix of normal numbers 1.13 in the mean of squares), after five up to 1.1:
+            another number is another rate, too.
         cautious: Whether steps leave out the entries that differ from the gradient in sign (`agreeing`).
     """
 

@@ -44,7 +44,7 @@ class Progress:
     Attributes:
         step: Steps done.
         seconds: Seconds of training (steps alone).
-        tokens: Targets trained on.
+        tokens: Tokens trained on: the targets; of encoders, all tokens that were read.
         val_loss: The loss of this state on the rows by which checkpoints are compared, in nats: the held-out split, or
             always the same part of it (see `train.eval_flops_fraction`). None if it was not evaluated at this step.
         best_step: The step of the checkpoint with the lowest such loss so far.

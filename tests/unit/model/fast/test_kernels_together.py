@@ -127,3 +127,13 @@ def test_a_kernel_to_come_gives_its_place_to_the_function_or_is_built_alone() ->
     later.set_result(function)
     assert run(broken, lambda: function) == [("alone", 3, 4), ("alone", 5)]
     assert run(broken, lambda: later) == [("alone", 3, 4), ("alone", 5)]
+
+
+def test_a_kernel_that_a_signal_has_stopped_is_not_built_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Ctrl-C ends the compiler as well, whose output is long."""
+    killed: Future[Any] = Future()
+    killed.set_exception(RuntimeError("C++ compile error\ng++ a.cpp\nOutput:"))
+    kernel = KernelToCome({}, "mul", killed, 1, lambda: pytest.fail("built alone"), ended=lambda: True)
+    with caplog.at_level("INFO"), pytest.raises(RuntimeError, match="compile error"):
+        kernel(3, 4)
+    assert caplog.messages == ["building a kernel by itself, because it fails with others: C++ compile error"]
