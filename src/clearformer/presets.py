@@ -21,6 +21,7 @@ from clearformer.data import (
     BUILT_IN_BY_KIND,
     LabelledData,
     PairsData,
+    PrepareConfig,
     TextData,
     form_of,
     kind_of,
@@ -386,7 +387,7 @@ def _form_of_data(layers: list[dict[str, Any]]) -> str:
     if kind := kind_of(data):
         form = form_of(kind)
         return form if form in DEFAULTS else "text"
-    if isinstance(name := data.get("name"), str):
+    if isinstance(name := data.get("name"), str) and name.strip():
         known = [name for names in BUILT_IN_BY_KIND.values() for name in names]
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
         raise ConfigError(
@@ -415,6 +416,17 @@ def resolve_settings(name: str, given: list[dict[str, Any]]) -> RunConfig:
         return _resolve_auto(given)
     begin_with = preset(name)
     return _resolve_with_pretrained(begin_with, [explicit(begin_with), *given])
+
+
+def resolve_data(given: list[dict[str, Any]]) -> PrepareConfig:
+    """Return the data and the tokenizer that a run of the default preset for the data has with some settings.
+
+    Raises:
+        ConfigError: one line for the first mistake.
+    """
+    begin_with = explicit(preset(default_preset(given)))
+    sections = {name: begin_with[name] for name in PrepareConfig.model_fields if name in begin_with}
+    return resolve(PrepareConfig, *_one_source([sections, *given]))
 
 
 def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:

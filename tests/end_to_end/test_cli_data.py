@@ -8,8 +8,9 @@ from typer.testing import CliRunner, Result
 
 from clearformer.cli import main
 from clearformer.cli.commands.data import app
-from clearformer.data import ShardError
+from clearformer.data import ShardError, prepare_data
 from clearformer.errors import ClearformerError, ConfigError, DataError
+from clearformer.presets import resolve_run
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +134,7 @@ def test_a_damaged_shard_is_found_and_made_again(book: Path) -> None:
 
 
 def test_prepare_shows_pairs_and_what_was_left_out() -> None:
-    output = run("prepare", "data.name=dates", "data.size=200", "data.max_length=30").stdout
+    output = run("prepare", "data.name=dates", "data.size=200", "data.max_length=30", "tokenizer=char").stdout
     for expected in ("200 pairs, fr to en", "Babel and num2words", "char", "train", "val"):
         assert expected in output
     assert "pairs left out, longer than data.max_length=30" in output
@@ -153,7 +154,7 @@ def test_prepare_prints_the_manifest_of_pairs(tmp_path: Path) -> None:
 def test_inspect_shows_pairs_with_their_tokens(tmp_path: Path) -> None:
     path = tmp_path / "p.tsv"
     path.write_text("".join(f"{n} cats\t{n} chats\n" for n in range(100, 150)))
-    given = ("data.kind=pairs", f"data.path={path}")
+    given = ("data.kind=pairs", f"data.path={path}", "tokenizer=char")
     output = run("inspect", *given).stdout
     assert "  source  100 cats\n          1 | 0 | 0 |   | c | a | t | s\n  target  100 chats\n" in output
     assert "14 files checked, all SHA-256 sums match" in output
@@ -175,7 +176,7 @@ def test_inspect_shows_pairs_with_their_tokens(tmp_path: Path) -> None:
 def test_inspect_shows_labelled_texts_with_their_tokens(tmp_path: Path) -> None:
     path = tmp_path / "l.tsv"
     path.write_text("text\tlabel\n" + "".join(f"good {n}\tup\nbad {n}\tdown\n" for n in range(10)))
-    given = ("data=labelled", f"data.path={path}")
+    given = ("data=labelled", f"data.path={path}", "tokenizer=char")
     output = run("inspect", *given).stdout
     assert "20 texts" in output
     assert "2 labels" in output
@@ -184,6 +185,21 @@ def test_inspect_shows_labelled_texts_with_their_tokens(tmp_path: Path) -> None:
     printed = printed_json("inspect", *given)
     assert printed["examples"]["train"][0]["label"] == "up"
     assert printed["n_shards_checked"] == 2
+
+
+def test_data_are_prepared_as_they_are_trained_on(tmp_path: Path) -> None:
+    """A table of pairs is pairs without saying so, in the tokens of the preset that trains on them."""
+    path = tmp_path / "p.tsv"
+    path.write_text("".join(f"{n} cats and {n} dogs\t{n} chats et {n} chiens\n" for n in range(100, 400)))
+    settings = [f"data.path={path}", "tokenizer.vocab_size=300"]
+    manifest = printed_json("prepare", *settings)
+    config = resolve_run(settings, None)
+    assert (config.data.kind, config.tokenizer.kind) == ("pairs", "bpe")
+    assert (
+        manifest["tokenizer"]["fingerprint"]
+        == prepare_data(config.data, config.tokenizer).tokenizer.fingerprint()
+    )
+    assert set(manifest["splits"]) == {"train", "val"}
 
 
 def test_damaged_pairs_are_found_and_made_again() -> None:
@@ -222,7 +238,7 @@ def test_damaged_labelled_texts_are_found_and_made_again(tmp_path: Path) -> None
         ("tokenizer.kind=bp", ConfigError, "did you mean 'bpe'?"),
         ("tokenizer.vocab_size=9", ConfigError, "tokenizer.vocab_size"),
         ("train.lr=1", ConfigError, "unknown key 'train'"),
-        ("data.name=pydocs", DataError, "did you mean 'pydoc'?"),
+        ("data.name=pydocs", ConfigError, "did you mean 'pydoc'?"),
         ("data.path=/nowhere/at/all", DataError, "no such file"),
         ("data.kind=pair", ConfigError, "did you mean 'pairs'?"),
         ("data.source=a.en", ConfigError, "source='a.en' needs target too"),

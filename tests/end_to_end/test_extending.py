@@ -60,6 +60,16 @@ def test_the_page_runs_and_what_it_trained_opens_where_its_parts_are_brought(
     brought = forks.run("generate", name, "--import", "my_parts.py", "--prompt", "after")
     assert brought.returncode == 0, brought.stderr
     assert brought.stdout.startswith("after")
+    own = (
+        "data.name=counting",
+        "model.attention.n_heads=2",
+        "train.objective=small_logits",
+        "train.max_steps=9",
+    )
+    trained = forks.run("train", "nanogpt-cpu", "--import", "my_parts.py", *TINY, *own, "--run", "small")
+    assert trained.returncode == 0, trained.stderr
+    learned = forks.run("lens", "small", "after 7", "--view", "learned", "--import", "my_parts.py")
+    assert learned.returncode == 0, learned.stderr  # which reads the rows of a batch one by one
 
     assert len(commands()) == 2
     for command in commands():

@@ -10,6 +10,7 @@ import torch
 
 import clearformer as cf
 from clearformer.errors import NonFiniteError, UserError
+from clearformer.interop.gguf import to_gguf
 from clearformer.text import ByteTokenizerSpec
 
 
@@ -66,6 +67,25 @@ def test_a_file_for_llama_cpp_is_no_folder(tmp_path: Path) -> None:
     ):
         cf.to_hf(opened("text"), tmp_path / "x.gguf")
     assert not (tmp_path / "x.gguf").exists()
+
+
+def test_an_open_run_is_not_taken_for_another_checkpoint(tmp_path: Path) -> None:
+    run = opened("text")
+    calls: list[Callable[[Any], Any]] = [
+        lambda at: cf.to_hf(run, tmp_path / "folder", checkpoint=at),
+        lambda at: to_gguf(run, tmp_path / "a.gguf", checkpoint=at),
+        lambda at: cf.export_page(run, tmp_path / "a.html", checkpoint=at),
+        lambda at: cf.lens.show(run, "a", checkpoint=at),
+    ]
+    for call in calls:
+        for other in ("best", 12345):
+            with pytest.raises(
+                UserError, match=rf"open already, at step {run.step}; give its name, or .*{other}"
+            ):
+                call(other)
+    assert not list(tmp_path.iterdir())
+    cf.to_hf(run, tmp_path / "folder", checkpoint=run.step)
+    assert (tmp_path / "folder" / "config.json").exists()
 
 
 # --- no numbers -------------------------------------------------------------------------------------------

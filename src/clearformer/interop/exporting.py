@@ -24,7 +24,9 @@ from clearformer.training.store.state import are_equal, weights_of
 CARD = "README.md"
 
 
-def to_hf(run: RunLike | str | Path, folder: str | Path, checkpoint: str = "latest") -> ArchitectureMatch:
+def to_hf(
+    run: RunLike | str | Path, folder: str | Path, checkpoint: str | int = "latest"
+) -> ArchitectureMatch:
     """Write a run as config.json, model.safetensors, tokenizer.json, their companion files and a model card.
 
     Args:

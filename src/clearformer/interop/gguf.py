@@ -122,7 +122,7 @@ KINDS = {
 
 
 def to_gguf(
-    run: RunLike | str | Path, file: str | Path, checkpoint: str = "latest", dtype: str = "float32"
+    run: RunLike | str | Path, file: str | Path, checkpoint: str | int = "latest", dtype: str = "float32"
 ) -> ArchitectureMatch:
     """Write a run as one GGUF file with its model and its tokenizer.
 

@@ -134,7 +134,8 @@ def show(
         An `anywidget.AnyWidget`: `found` is the lens result of the current `selection`; `select` changes it.
 
     Raises:
-        UserError: there is no such view of the run, or a field of the selection is unknown or out of range.
+        UserError: there is no such view of the run, a field of the selection is unknown, or one that the view uses is
+            out of range.
         RunError: there is no such run.
         MissingPackageError: anywidget is not installed.
     """

@@ -324,6 +324,12 @@ class ProjectedHeads(Attention):
         self.W_O = fast.Linear(joined, d_model, bias=spec.output_bias) if spec.output else nn.Identity()
         self.q_norm, self.k_norm = spec.qk_norm.build(d_head), spec.qk_norm.build(d_head)
 
+    @property
+    def projects_as_here(self) -> bool:
+        """Whether queries, keys and values are made as in this class, and not by methods of a user's own."""
+        of_user = type(self)
+        return of_user.queries is ProjectedHeads.queries and of_user.keys_values is ProjectedHeads.keys_values
+
     def queries(self, x: Vectors) -> Queries:
         return self.q_norm(split_heads(self.W_Q(x), self.n_heads))
 
@@ -332,6 +338,8 @@ class ProjectedHeads(Attention):
         return self.k_norm(k), v
 
     def queries_keys_values(self, x: Vectors) -> tuple[Queries, Keys, Values]:
+        if not self.projects_as_here:
+            return super().queries_keys_values(x)
         q, k, v = fast.linear_each(x, self.W_Q, self.W_K, self.W_V)
         q, k = self.q_norm(split_heads(q, self.n_heads)), self.k_norm(split_heads(k, self.n_kv_heads))
         return q, k, split_heads(v, self.n_kv_heads)

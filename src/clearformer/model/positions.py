@@ -60,6 +60,11 @@ def build_positions(kind: "PositionBase", sizes: Sizes) -> Positions:
         ConfigError: a flag of the kind is not true of it, so that its effect would be left out where it is asked for.
     """
     positions = kind.build(sizes)
+    if not isinstance(positions, Positions):
+        raise ConfigError(
+            f"model.position: {type(kind).__name__}.build returns a {type(positions).__name__}; derive that from "
+            "clearformer.model.positions.Positions"
+        )
     for flag, method in SAID_BY.items():
         overrides = getattr(type(positions), method) is not getattr(Positions, method)
         if overrides != getattr(kind, flag):

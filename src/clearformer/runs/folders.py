@@ -20,6 +20,7 @@ from clearformer.device import resolve_device
 from clearformer.errors import (
     CheckpointError,
     RunError,
+    UserError,
     did_you_mean,
     shortened,
     shown,
@@ -277,14 +278,27 @@ def read_run(
     return Loaded(folder, config, model.to(where).eval(), tokenizer, step_of(path))
 
 
-def opened(run: RunLike | str | Path, checkpoint: str) -> RunLike:
+def opened(run: RunLike | str | Path, checkpoint: str | int) -> RunLike:
     """Return a run that may be loaded already; one that is named is read, with its model on the CPU.
 
     Raises:
+        UserError: the run is open at another checkpoint.
         RunError: there is no such run or checkpoint.
         CheckpointError: the checkpoint is damaged.
     """
-    return read_run(run, checkpoint, device="cpu") if isinstance(run, str | Path) else run
+    if isinstance(run, str | Path):
+        return read_run(run, checkpoint, device="cpu")
+    check_open_at(run, checkpoint)
+    return run
+
+
+def check_open_at(run: RunLike, checkpoint: str | int) -> None:
+    """Raise UserError if an open run is asked for at another checkpoint than its own."""
+    if str(checkpoint) not in ("latest", str(run.step)):
+        raise UserError(
+            f"checkpoint={checkpoint!r}: this run is open already, at step {run.step}; give its name, or open it there "
+            f"with cf.load(NAME, checkpoint={checkpoint!r})"
+        )
 
 
 def write_run(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from clearformer.errors import TokenizerError, shortened, shown
-from clearformer.files import parse_json
+from clearformer.files import parse_json, user_path
 from clearformer.text.backend import LOWERCASE
 from clearformer.text.documents import added_tokens, check_is_tokenizer, check_pieces, ids_of
 from clearformer.text.kinds.bpe import BPETokenizer, Digits
@@ -24,7 +24,7 @@ class NotOursError(Exception):
     """Raised for a tokenizer of none of our kinds; the message says why."""
 
 
-def load_tokenizer(path: Path) -> Tokenizer:
+def load_tokenizer(path: str | Path) -> Tokenizer:
     """Load a `tokenizer.json`; its content determines the kind.
 
     A tokenizer of another kind than ours is imported. Its special tokens get the roles that a `tokenizer_config.json`
@@ -33,6 +33,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
     Raises:
         TokenizerError: the file is missing, is not JSON, has no tokenizer, or has one that cannot be used.
     """
+    path = user_path(path)
     text, document = _read(path)
     try:
         return _from_document(document, text, path)

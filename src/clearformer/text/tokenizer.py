@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from clearformer.errors import TokenizerError, did_you_mean
-from clearformer.files import write_file
+from clearformer.files import user_path, write_file
 
 BOS = "<bos>"
 EOS = "<eos>"
@@ -323,13 +323,13 @@ class Tokenizer(ABC):
         """Return the SHA-256 of `to_json`, and so of the saved file, in hexadecimal."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write `to_json` to a file atomically, creating its folder.
 
         Raises:
             DiskError: the file cannot be written.
         """
-        write_file(path, self.to_json().encode())
+        write_file(user_path(path), self.to_json().encode())
 
     def __repr__(self) -> str:
         specials = f" with {self.named_specials(', ')}" if self.specials else ""

@@ -11,7 +11,17 @@ from torch import Tensor
 
 from clearformer.errors import ConfigError
 from clearformer.hooks import hooked
-from clearformer.model.attention import Attention, Dot, DotModule, Last, Mean, MultiHead, Shared, share_heads
+from clearformer.model.attention import (
+    Attention,
+    Dot,
+    DotModule,
+    Last,
+    Mean,
+    MultiHead,
+    MultiHeadModule,
+    Shared,
+    share_heads,
+)
 from clearformer.model.linear_attention import Linear
 from clearformer.model.masks import Mask
 from clearformer.model.norms import RMSNorm
@@ -146,6 +156,28 @@ def test_queries_keys_and_values_by_one_product_are_those_by_three(
 
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-13)
+
+
+class ZeroQueries(MultiHeadModule):
+    def queries(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(super().queries(x))
+
+
+class SameKeys(MultiHeadModule):
+    def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        keys, values = super().keys_values(x)
+        return keys[:, :1].expand_as(keys), values
+
+
+@pytest.mark.parametrize("module_type", [ZeroQueries, SameKeys])
+def test_queries_or_keys_of_a_user_s_own_are_those_that_are_used(module_type: Any) -> None:
+    """Each of the two makes all scores of a query equal, so that it reads the mean."""
+    module = module_type(MultiHead(n_heads=2), 6, 0.0, 1.0, None)
+    with hooked(module, {"hook_pattern": lambda pattern, hook: seen.append(pattern)}):
+        seen: list[Tensor] = []
+        module(torch.randn(B, T, 6), causal(T), Positions())
+    expected = torch.ones(T, T).tril() / torch.arange(1, T + 1)[:, None]
+    torch.testing.assert_close(seen[0], expected.expand(B, 2, T, T))
 
 
 def test_neighbouring_query_heads_share_a_key_value_head() -> None:

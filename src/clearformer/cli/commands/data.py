@@ -101,12 +101,11 @@ def inspect_command(overrides: Overrides = None, as_json: AsJson = False) -> Non
 
 def _prepared(overrides: list[str] | None, check: bool) -> "DatasetView":
     from clearformer.cli.views.datasets import prepare_view
-    from clearformer.config import parse_override, resolve
-    from clearformer.data import PrepareConfig, kind_of, section_settings
+    from clearformer.config import parse_override
+    from clearformer.presets import resolve_data
 
     show_log()
-    layers = [parse_override(override) for override in overrides or []]
-    config = resolve(PrepareConfig, {"data": {"kind": kind_of(section_settings(layers)) or "text"}}, *layers)
+    config = resolve_data([parse_override(override) for override in overrides or []])
     with _progress_bar() as progress:
         return prepare_view(config.data, config.tokenizer, check=check, progress=progress)
 

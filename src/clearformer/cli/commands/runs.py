@@ -42,7 +42,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     from clearformer.training.reporting.report import held_out
 
     loss = "-" if row["loss"] is None else f"{row['loss']:.4f}"
-    return row["name"], row["data"], f"{row['step']:,}", f"{row['seconds']:,.0f}", loss, held_out(row)
+    return row["name"], row["data"] or "-", f"{row['step']:,}", f"{row['seconds']:,.0f}", loss, held_out(row)
 
 
 def describe(folder: "RunFolder") -> dict[str, Any]:
@@ -51,9 +51,21 @@ def describe(folder: "RunFolder") -> dict[str, Any]:
 
     row: dict[str, Any] = {"name": folder.path.name, "error": None}
     try:
-        return row | {"data": folder.read_config().data.label} | last_metrics(folder)
+        return row | {"data": data_of(folder)} | last_metrics(folder)
     except (ClearformerError, OSError) as error:
         return row | {"error": str(error)}
+
+
+def data_of(folder: "RunFolder") -> str | None:
+    """Return the name of a run's data; None where they are unknown, as of an imported run."""
+    from clearformer.errors import RunError
+
+    config = folder.read_config()
+    try:
+        folder.trained_on()
+    except RunError:
+        return None
+    return config.data.label
 
 
 def last_metrics(folder: "RunFolder") -> dict[str, Any]:
@@ -63,10 +75,12 @@ def last_metrics(folder: "RunFolder") -> dict[str, Any]:
         RunError: a metric is not a number.
     """
     from clearformer.errors import RunError
+    from clearformer.training.store.checkpoint import list_checkpoints, step_of
     from clearformer.training.store.folder import read_metrics
 
     lines = read_metrics(folder.metrics_file)
-    last = lines[-1] if lines else {}
+    saved = max(map(step_of, list_checkpoints(folder.checkpoints)), default=0)
+    last = lines[-1] if lines else {"step": saved}  # an imported run has no metrics
     evaluated = next((line for line in reversed(lines) if "val_loss" in line), {})
     summary = {
         "step": last.get("step", 0),

@@ -69,8 +69,8 @@ class Reopened:
         checkpoint = load_checkpoint(self.checkpoint_folder(step))
         if not checkpoint.optimizer:
             raise RunError(
-                f"{self.checkpoint_folder(step)}: has no optimizer state, because training did not write it; "
-                "train the run here"
+                f"{self.checkpoint_folder(step)}: has no optimizer state: training did not write it (train the run "
+                "here), or its optimizer keeps none"
             )
         with RANDOM_NUMBERS, kept_random_state():  # building draws random weights, which are then overwritten
             state = TrainState.build(self.config, self.device)

@@ -26,6 +26,7 @@ from clearformer.page.standalone.modules import bundled, styles
 from clearformer.page.views import VIEWS, View, beside_of, find_view, opening_line, step_of
 from clearformer.page.wire import encode
 from clearformer.run import Run, load
+from clearformer.runs.folders import check_open_at
 from clearformer.training.store.folder import read_metrics
 
 ENDING = ".html"
@@ -77,7 +78,7 @@ def export_page(
         run: A run, or its name.
         file: A new file whose name ends in `.html`.
         text: The text to read; by default the beginning of the run's held-out text.
-        checkpoint: `latest`, `best` or a step, for a run given by its name.
+        checkpoint: `latest`, `best` or a step, of a run given by its name.
         device: The device of a model that is loaded by name.
         pictures: Whether the page can save views as SVG and PNG; they are drawn during the export, which takes some
             seconds, and left out if matplotlib is not installed.
@@ -93,13 +94,26 @@ def export_page(
         DiskError: the file cannot be written.
     """
     place = new_page(file)
-    opened = run if isinstance(run, Run) else load(run, checkpoint, device=device)
+    opened = open_at(run, checkpoint, device)
     other = open_beside(selected, device)
     begun = first_selection(opened, text, other).model_dump()
     with Readings().in_use():
         content = one_file(opened, resolve(Selection, begun | selected), other, pictures)
     write_file(place, content)
     return place
+
+
+def open_at(run: Run | str | Path, checkpoint: str | int, device: str) -> Run:
+    """Return a run at a checkpoint; one that is open already must be so there.
+
+    Raises:
+        UserError: it is open at another.
+        RunError, CheckpointError: there is no such run or checkpoint.
+    """
+    if not isinstance(run, Run):
+        return load(run, checkpoint, device=device)
+    check_open_at(run, checkpoint)
+    return run
 
 
 def open_beside(selected: dict[str, Any], device: str) -> Run | None:

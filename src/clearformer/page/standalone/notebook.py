@@ -8,9 +8,9 @@ from clearformer.errors import UserError, needs_extra
 from clearformer.page.beginning import first_selection
 from clearformer.page.look import check_names
 from clearformer.page.selection import Selection
-from clearformer.page.standalone.export import open_beside
+from clearformer.page.standalone.export import open_at, open_beside
 from clearformer.page.views import find_view
-from clearformer.run import Run, load
+from clearformer.run import Run
 from clearformer.runs.folders import folder_of
 
 
@@ -26,14 +26,14 @@ def show(
     """Return a widget that shows a view of the page in a notebook; see `lens.show`.
 
     Raises:
-        UserError: there is no such view of the run, a field of the selection is unknown, out of range or does not fit
-            the text, or both runs have the same name.
+        UserError: there is no such view of the run, a field of the selection is unknown, one that the view uses is out
+            of range or does not fit the text, the run is open at another checkpoint, or both runs have the same name.
         RunError: there is no such run.
         MissingPackageError: anywidget is not installed.
     """
     with needs_extra("notebook", "a view in a notebook needs anywidget"):
         from clearformer.page.standalone.widget import ViewWidget
-    opened = run if isinstance(run, Run) else load(run, checkpoint, device=device)
+    opened = open_at(run, checkpoint, device)
     if find_view(view, opened).beside:
         raise UserError(f"view: {view!r} is part of another view; choose a main view")
     other = open_beside(selected, device)

@@ -70,7 +70,7 @@ class ViewWidget(anywidget.AnyWidget):
         """Change the given fields of the selection; all others stay.
 
         Raises:
-            UserError: a field is unknown or out of range, or does not fit the text.
+            UserError: a field is unknown, or one that the view uses is out of range or does not fit the text.
         """
         before = self.selection
         self.selection = plain_selection(read_selection(before | fields))
