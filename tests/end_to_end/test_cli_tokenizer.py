@@ -19,6 +19,15 @@ from clearformer.text import load_tokenizer
 CORPUS = "the cat and the hen and the naïve owl\n" * 3
 N_CHARS = len(set(CORPUS))
 
+TINY = (
+    "train.max_steps=1",
+    "train.compile=false",
+    "model.d_model=16",
+    "model.n_layers=1",
+    "model.attention.n_heads=2",
+    "model.max_seq_len=2",
+)
+
 
 def run(*arguments: str | Path, columns: int = 80, stdin: str | bytes | None = None) -> Result:
     words = [str(argument) for argument in arguments]
@@ -134,11 +143,17 @@ def test_the_next_command_can_be_pasted(
 ):
     monkeypatch.setattr(sys, "argv", ["/somewhere/clearformer/__main__.py"])
     out = tmp_path / "my tok.json"
-    following = succeed("train", corpus, "--out", out).stderr.splitlines()[-1].partition("next: ")[2]
-    python, option, program, *words = shlex.split(following)
-    assert [python, option, program] == ["python", "-m", "clearformer"]
-    assert main(words) == 0
-    assert "bpe tokenizer" in capsys.readouterr().out
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
+    *_, shown, used = succeed("train", corpus, "--out", out).stderr.splitlines()
+    for following, said in (
+        (shown.removeprefix("next: "), "bpe tokenizer"),
+        (used.strip(), "runs/quick-corpus"),
+    ):
+        python, option, program, *words = shlex.split(following)
+        assert [python, option, program] == ["python", "-m", "clearformer"]
+        of_training = TINY if words[0] == "train" else ()
+        assert main([*words, *of_training]) == 0
+        assert said in capsys.readouterr().out
 
 
 def test_byte_needs_no_file(tmp_path: Path):

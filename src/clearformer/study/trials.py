@@ -34,7 +34,6 @@ from clearformer.study.study import (
     check_seeds,
     identity,
 )
-from clearformer.text.kinds.gpt2 import MERGES_FILE, VOCABULARY_FILE
 from clearformer.training.config import TRAIN_MAY_CHANGE, RunConfig
 from clearformer.training.setup import PATHS
 from clearformer.training.store.checkpoint import MODEL, describe
@@ -276,8 +275,7 @@ def deciding(config: RunConfig, settings: dict[str, Any]) -> dict[str, Any]:
         if name not in TRAIN_MAY_CHANGE or name in DECIDES | by_checkpoints
     }
     decides["data"] = {name: value for name, value in settings["data"].items() if not is_place(name)}
-    if (folder := getattr(config.tokenizer, "path", None)) is not None:
-        files = [user_path(folder) / name for name in (VOCABULARY_FILE, MERGES_FILE)]
+    if files := getattr(config.tokenizer, "files", ()):
         decides["tokenizer"] = {**settings["tokenizer"], "path": files_hash(files)}
     if config.train.pretrained is not None:
         decides["train"]["pretrained"] = weights_hash(config.train.pretrained)

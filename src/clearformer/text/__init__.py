@@ -5,6 +5,7 @@ from clearformer.text.config import TokenizerConfig
 from clearformer.text.kinds.bpe import BPETokenizer, BPETokenizerSpec, merge_steps
 from clearformer.text.kinds.byte import ByteTokenizer, ByteTokenizerSpec
 from clearformer.text.kinds.char import CharTokenizer, CharTokenizerSpec
+from clearformer.text.kinds.file import FileTokenizerSpec
 from clearformer.text.kinds.gpt2 import GPT2TokenizerSpec
 from clearformer.text.kinds.imported import ImportedTokenizer
 from clearformer.text.kinds.unigram import UnigramTokenizer, UnigramTokenizerSpec
@@ -22,6 +23,7 @@ __all__ = [
     "CharTokenizer",
     "CharTokenizerSpec",
     "Cut",
+    "FileTokenizerSpec",
     "GPT2TokenizerSpec",
     "ImportedTokenizer",
     "StreamDecoder",

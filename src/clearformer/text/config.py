@@ -7,6 +7,7 @@ from pydantic import Field
 from clearformer.text.kinds.bpe import BPETokenizerSpec
 from clearformer.text.kinds.byte import ByteTokenizerSpec
 from clearformer.text.kinds.char import CharTokenizerSpec
+from clearformer.text.kinds.file import FileTokenizerSpec
 from clearformer.text.kinds.gpt2 import GPT2TokenizerSpec
 from clearformer.text.kinds.unigram import UnigramTokenizerSpec
 from clearformer.text.kinds.wordpiece import WordPieceTokenizerSpec
@@ -17,6 +18,7 @@ TokenizerConfig = Annotated[
     | BPETokenizerSpec
     | WordPieceTokenizerSpec
     | UnigramTokenizerSpec
-    | GPT2TokenizerSpec,
+    | GPT2TokenizerSpec
+    | FileTokenizerSpec,
     Field(discriminator="kind"),
 ]

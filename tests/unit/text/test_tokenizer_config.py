@@ -15,7 +15,7 @@ class Settings(Spec):
 
 def test_every_kind_is_chosen_by_its_name():
     kinds = [variant.model_fields["kind"].default for variant in get_args(get_args(TokenizerConfig)[0])]
-    assert kinds == ["char", "byte", "bpe", "wordpiece", "unigram", "gpt2"]
+    assert kinds == ["char", "byte", "bpe", "wordpiece", "unigram", "gpt2", "file"]
     for kind in kinds:
         assert resolve(Settings, {"tokenizer": kind}).tokenizer.kind == kind
 

@@ -156,7 +156,10 @@ def train(
             err=True,
         )
     shown = shlex.join(["tokenizer", "show", "some text", "--tokenizer", str(out)])
-    typer.echo(f"next: {to_type(shown)}", err=True)
+    used = shlex.join(
+        ["train", "tokenizer=file", f"tokenizer.path={out}", f"data.path={(paths or ['FILE'])[0]}"]
+    )
+    typer.echo(f"next: {to_type(shown)}\n      {to_type(used)}", err=True)
 
 
 @app.command()

@@ -114,6 +114,12 @@ def prepare(
         manifest = preparation.make(tokenizer, folder, shard_tokens)
     elif assumed := assumption(manifest["source"]):
         logger.info("%s: %s", preparation.source.description, assumed)
+    if (n := manifest["source"].get("n_run_together", 0)) and not any(map(len, tokenizer.marks)):
+        logger.info(
+            "%s: %s into the next one, with nothing between them; tokenizer.eos=true puts a token there",
+            preparation.source.description,
+            count(n, "document runs", "documents run"),
+        )
     return Dataset(tokenizer, open_splits(folder, manifest), manifest, folder)
 
 
@@ -128,11 +134,13 @@ def _read(folder: Path, check: bool) -> dict[str, Any]:
 class _Scan:
     """Counts and checksum from one pass over a text.
 
-    `lengths` are the characters of each of its sources. `sha256` covers all its documents together, in UTF-8, and where
+    `n_run_together` are the documents that do not end in white space, but for the last. `lengths` are the characters
+    of each of its sources. `sha256` covers all its documents together, in UTF-8, and where
     there are several sources, which part of them each is.
     """
 
     n_documents: int
+    n_run_together: int
     n_chars: int
     n_bytes: int
     sha256: str
@@ -154,12 +162,15 @@ class _Preparation:
 
     @cached_property
     def scan(self) -> _Scan:
-        n_documents = n_chars = n_bytes = 0
+        n_documents = n_run_together = n_chars = n_bytes = 0
         lengths: dict[str, int] = {}
         digest = hashlib.sha256()
         for split, source in self.source.by_split().items():
-            before = n_chars
+            before, last, is_open = n_chars, "", False
             for text, ends_document in source.documents():
+                n_run_together += is_open
+                last = text[-1:] or last
+                is_open = ends_document and bool(last) and not last.isspace()
                 content = text.encode()
                 digest.update(content)
                 n_documents += ends_document
@@ -171,7 +182,7 @@ class _Preparation:
             digest.update(f"\0{lengths}".encode())
         if not lengths["train"]:
             raise DataError(f"{self.source.description}: there is no text in it")
-        return _Scan(n_documents, n_chars, n_bytes, digest.hexdigest(), lengths)
+        return _Scan(n_documents, n_run_together, n_chars, n_bytes, digest.hexdigest(), lengths)
 
     @cached_property
     def stops(self) -> dict[str, int]:

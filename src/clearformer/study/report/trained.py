@@ -1,4 +1,4 @@
-"""What was trained in a study and where: the settings that all arms share, each arm's own, machine and precision."""
+"""The trainings of a study: the settings that all arms share, each arm's own, machine and precision."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

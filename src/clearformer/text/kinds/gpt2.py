@@ -27,6 +27,13 @@ class GPT2TokenizerSpec(Spec):
     kind: Literal["gpt2"] = "gpt2"
     path: PathName | None = None
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files in `path`, by whose contents results are told apart; the published ones need no telling."""
+        if self.path is None:
+            return ()
+        return tuple(user_path(self.path) / name for name in (VOCABULARY_FILE, MERGES_FILE))
+
     def train(self, texts: Iterable[str] = (), specials: Sequence[str] = ()) -> BPETokenizer:
         """Read the tokenizer from its files; no text is read. Once saved, `tokenizer.json` alone is enough.
 

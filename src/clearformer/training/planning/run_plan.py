@@ -8,6 +8,7 @@ from clearformer.text import (
     BPETokenizerSpec,
     ByteTokenizerSpec,
     CharTokenizerSpec,
+    FileTokenizerSpec,
     GPT2TokenizerSpec,
     TokenizerConfig,
     UnigramTokenizerSpec,
@@ -63,6 +64,8 @@ def vocabulary_of(tokenizer: TokenizerConfig, family: Family = "decoder") -> int
             return tokenizer.vocab_size
         case GPT2TokenizerSpec():
             return 50_257
+        case FileTokenizerSpec() as tokenizer:
+            return tokenizer.train().vocab_size
         case tokenizer:  # a registered kind
             return getattr(tokenizer, "vocab_size", GUESSED_CHARACTERS)
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -581,3 +581,29 @@ def test_tiny_shakespeare_is_the_lectures(data_dir: Path, tmp_path: Path) -> Non
     text = (data_dir / "shakespeare" / "input.txt").read_bytes().decode()
     assert text_of(dataset, "train") == text[: int(len(text) * 0.9)]
     assert text_of(dataset, "val") == text[int(len(text) * 0.9) :]
+
+
+@pytest.mark.parametrize(
+    ("texts", "settings", "said"),
+    [
+        (["one.", "two.", "three."], {}, "2 documents run into the next one, with nothing between them"),
+        (["one.", "two.\n", "three."], {}, "1 document runs into the next one"),
+        (["one.\n", "two.\n", "three."], {}, ""),
+        (["one.", "two."], {"eos": True}, ""),
+    ],
+)
+def test_documents_that_run_into_each_other_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, texts: list[str], settings: dict[str, Any], said: str
+) -> None:
+    """When they are prepared, and when they are found prepared."""
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    for _ in range(2):
+        with caplog.at_level("INFO", "clearformer"):
+            prepare(
+                TextData(path=str(file), val_fraction=0), CharTokenizerSpec(**settings), tmp_path / "cache"
+            )
+        told = [message for message in caplog.messages if "run" in message and "next one" in message]
+        assert len(told) == bool(said)
+        assert not said or said in told[0]
+        caplog.clear()
