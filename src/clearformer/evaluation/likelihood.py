@@ -94,7 +94,9 @@ def score(
 ) -> list[TextScore]:
     """Return the log-probability of each text, in order.
 
-    A text longer than the model reads is read in windows, each prediction from half of them or more.
+    A text longer than the model reads is read in windows, each prediction from half of them or more. Where no <bos> of
+    the tokenizer and no `prefix` comes before a text, its first token is not predicted: to rank texts by their first
+    tokens too, give a prefix such as a line's end.
 
     Args:
         run: A language model, an encoder-decoder, or an encoder that fills in masked tokens.

@@ -54,7 +54,8 @@ class TrainConfig(Spec):
             data preparation, compilation, evaluations, the last checkpoint and the report. Schedules follow the time
             of the steps.
         patience: ... or when this many checkpoints in a row have no lower held-out loss than the best before them
-            (early stopping). The best one is kept too (`--checkpoint best`). Schedules follow the other limits.
+            (early stopping), on at least as many rows as ten steps read. The best one is kept too (`--checkpoint
+            best`). Schedules follow the other limits.
         lr: The learning rate where the schedule's factor is 1.
         optimizer: See `training/optim/optimizers.py`.
         schedule: The factor of the learning rate over the run, after the warm-up; see `training/optim/schedules.py`.
@@ -144,6 +145,11 @@ class TrainConfig(Spec):
                 "train.max_steps: no limit is set; set train.max_steps, train.max_seconds or train.max_wall_seconds"
             )
         return self
+
+    @property
+    def ends_in_warmup(self) -> bool:
+        """Whether the run ends before its learning rate reaches `lr`."""
+        return self.max_steps is not None and self.warmup_steps > self.max_steps > 1
 
     @model_validator(mode="after")
     def _patience_has_checkpoints(self) -> "TrainConfig":

@@ -303,11 +303,10 @@ class Training:
 
     def report_warmup(self) -> None:
         """Report a warm-up that the run ends in, as when a preset's number of steps is cut down."""
-        warmup, last = self.settings.warmup_steps, self.settings.max_steps
-        if last is not None and warmup > last > 1:
+        if self.settings.ends_in_warmup:
             self.log.reporter.say(
-                f"the learning rate never reaches train.lr: train.max_steps={last} is within "
-                f"train.warmup_steps={warmup}"
+                f"the learning rate never reaches train.lr: train.max_steps={self.settings.max_steps} is within "
+                f"train.warmup_steps={self.settings.warmup_steps}"
             )
 
     def run(self, interrupts: Interrupts, check_hold: Callable[[], None] | None = None) -> None:

@@ -16,7 +16,7 @@ from clearformer.errors import ClearformerError, ConfigError, RunError, UserErro
 from clearformer.model.positions import RoPE
 from clearformer.presets import resolve_settings
 from clearformer.study import Store
-from clearformer.study.everyday.caveats import BY_THE_CLOCK, CONTEXTS, TASKS, TOKENS, caveats
+from clearformer.study.everyday.caveats import BY_THE_CLOCK, CONTEXTS, IN_WARMUP, TASKS, TOKENS, caveats
 from clearformer.study.everyday.comparison import compare, without_seed
 from clearformer.study.everyday.curves import Curves, RunCurve, curves, draw, labels_of
 from clearformer.study.everyday.declared import declare, read_declaration
@@ -369,10 +369,12 @@ def test_losses_of_other_tasks_are_not_subtracted(run: Callable[..., Path]) -> N
 
 
 def test_what_the_arms_of_a_sweep_share_is_true_of_what_varies() -> None:
-    by_steps = {"train.max_steps": [5], "train.max_seconds": ["none"]}
+    by_steps = {"train.max_steps": [5], "train.max_seconds": ["none"], "train.warmup_steps": [0]}
     in_order = "all the same data in the same order."
     assert sweep("quick", {"train.lr": [1, 2], **by_steps}).fairness.endswith(in_order)
     assert sweep("quick", {"train.lr": [1, 2]}).fairness.endswith(BY_THE_CLOCK)
+    short = {"train.max_steps": [5], "train.max_seconds": ["none"], "train.warmup_steps": [0, 6]}
+    assert sweep("quick", short).fairness.endswith(IN_WARMUP)  # of one arm
     assert in_order not in sweep("quick", {"train.batch_size": [8, 16], **by_steps}).fairness
     assert CONTEXTS in sweep("quick", {"model.max_seq_len": [32, 64]}).fairness
     assert sweep("quick", {"tokenizer": ["bpe", "char"], **by_steps}).fairness.endswith(TOKENS)

@@ -54,8 +54,9 @@ def command(
     """Print the log-probability of each line of a file or of standard input.
 
     Prints one line for each line read: log p in nats, a tab, the number of tokens predicted, a tab, the perplexity per
-    token. An empty line stays empty. An encoder-decoder's is that of the output given the text. An encoder that fills
-    in masked tokens predicts each from all others (pseudo-log-likelihood).
+    token. An empty line stays empty. A line's first token is predicted only after a <bos> of the run's tokenizer or
+    after --prefix: without either a line of one token has 0 of them. An encoder-decoder's is that of the output given
+    the text. An encoder that fills in masked tokens predicts each from all others (pseudo-log-likelihood).
     """
     with importing():
         from clearformer.evaluation.likelihood import score
@@ -81,8 +82,8 @@ def command(
     if as_json:
         typer.echo(json.dumps(identified(trained) | {"lines": [found.to_dict() for found in scores]}))
         return
-    for found in scores:
-        typer.echo(as_line(found))
+    for line, found in zip(lines, scores, strict=True):
+        typer.echo(as_line(found) if found.tokens or line.strip() else "")
     if n := sum(found.n_unknown > 0 for found in scores):
         typer.echo(
             f"{count(n, 'line')} with something that the vocabulary lacks: not the log-probability of the text",
@@ -113,7 +114,6 @@ def both_sides(lines: list[str], file: str) -> tuple[list[str], list[str]]:
 
 
 def as_line(found: "TextScore") -> str:
-    """Format a text's log-probability on one line; that of a text without predictions is empty."""
-    if found.perplexity is None:
-        return ""
-    return f"{found.logprob:.4f}\t{len(found.tokens)}\t{found.perplexity:.4f}"
+    """Format a text's log-probability on one line; a text without predictions has no perplexity."""
+    perplexity = "-" if found.perplexity is None else f"{found.perplexity:.4f}"
+    return f"{found.logprob:.4f}\t{len(found.tokens)}\t{perplexity}"

@@ -19,6 +19,10 @@ BY_THE_CLOCK = (
     "Runs end by the clock, so they take different numbers of steps: to compare at equal steps, give train.max_steps "
     "and train.max_seconds=none."
 )
+IN_WARMUP = (
+    "Runs end within their warm-up (train.warmup_steps), so that their learning rate never reaches train.lr: raise "
+    "train.max_steps, or lower train.warmup_steps."
+)
 LOSS_KEYS = frozenset({"train.label_smoothing", "train.r_drop"})
 """The settings that change what a training loss counts, and no held-out loss."""
 HELD_OUT_KEYS = frozenset({"train.objective.fraction", "train.objective.whole_words"})

@@ -13,7 +13,7 @@ from clearformer.config import Spec, explicit, flat, merge, nested, parse_overri
 from clearformer.errors import ConfigError, UserError, count, shortened, shown
 from clearformer.files import user_path
 from clearformer.presets import preset as preset_of_name
-from clearformer.study.everyday.caveats import BY_THE_CLOCK, caveats
+from clearformer.study.everyday.caveats import BY_THE_CLOCK, IN_WARMUP, caveats
 from clearformer.study.everyday.declared import CURVES, FILE, read_declaration
 from clearformer.study.lectures import studies
 from clearformer.study.measures.losses import LOSSES
@@ -112,7 +112,9 @@ def caveats_of(study: Study, varied: Collection[str]) -> list[str]:
     configs = [trial.config for trial in trials(study, seeds=1) if trial.config is not None]
     classify = all(config.train.objective.predicts_classes for config in configs)
     by_the_clock = any(config.train.max_seconds or config.train.max_wall_seconds for config in configs)
-    return caveats(varied, classify) + [BY_THE_CLOCK] * (by_the_clock and len(configs) > 1)
+    in_warmup = any(config.train.ends_in_warmup for config in configs)
+    told = [BY_THE_CLOCK] * (by_the_clock and len(configs) > 1) + [IN_WARMUP] * in_warmup
+    return caveats(varied, classify) + told
 
 
 def short_names(keys: Mapping[str, Any]) -> dict[str, str]:
