@@ -6,7 +6,7 @@ import pytest
 
 from clearformer.cli.commands.study import listed
 from clearformer.cli.views.study import as_text, described, interval, outcome_text
-from clearformer.study import Store
+from clearformer.study import Probe, Store, Study
 from clearformer.study.outcomes import Estimate, Outcome
 from clearformer.study.store import Record
 from clearformer.study.trials import trials
@@ -76,3 +76,29 @@ def test_parameters_are_those_measured_and_before_that_marked_as_a_guess(tmp_pat
     one, two = described(study, store, 1.0, None, None)["arms"]
     assert (one["parameters"], one["notes"]) == (1234, [])
     assert two["notes"]
+
+
+def n_letters(seed: int, file: str) -> dict[str, int]:
+    return {"n": len(Path(file).read_text())}
+
+
+def test_the_list_counts_no_probe_of_what_a_file_held_before(tmp_path: Path) -> None:
+    file, store = tmp_path / "a.txt", Store(tmp_path / "studies")
+    file.write_text("abc")
+    probe = Probe("letters", n_letters, {"file": str(file)}, seeds=1, reads=(str(file),))
+    study = Study("s", "?", "", (probe,), "")
+    (trial,) = trials(study)
+    store.write(Record(trial.key, trial.settings, 1, {"probe": {"n": 3}}, 0.1))
+    assert listed(study, store, store.by_settings())["done"] == 1
+    file.write_text("abcd")
+    assert listed(study, store, store.by_settings())["done"] == 0
+
+
+def test_a_study_is_shown_with_what_its_arms_are_trained_with(tmp_path: Path) -> None:
+    shown = described(tiny_study(tmp_path, seeds=1), Store(tmp_path / "studies"), 1.0, None, "cpu")
+    assert shown["settings"]["model.d_model"] == "12"
+    assert [(arm["preset"], arm["settings"]) for arm in shown["arms"]] == [
+        ("quick", {"model.n_layers": "1"}),
+        ("quick", {"model.n_layers": "2"}),
+    ]
+    assert "1 layers  quick model.n_layers=1" in as_text(shown)

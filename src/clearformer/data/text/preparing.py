@@ -114,13 +114,21 @@ def prepare(
         manifest = preparation.make(tokenizer, folder, shard_tokens)
     elif assumed := assumption(manifest["source"]):
         logger.info("%s: %s", preparation.source.description, assumed)
-    if (n := manifest["source"].get("n_run_together", 0)) and not any(map(len, tokenizer.marks)):
-        logger.info(
-            "%s: %s into the next one, with nothing between them; tokenizer.eos=true puts a token there",
-            preparation.source.description,
-            count(n, "document runs", "documents run"),
-        )
+    for note in _notes(config, manifest["source"], tokenizer):
+        logger.info("%s: %s", preparation.source.description, note)
     return Dataset(tokenizer, open_splits(folder, manifest), manifest, folder)
+
+
+def _notes(config: TextData, source: Mapping[str, Any], tokenizer: Tokenizer) -> Iterator[str]:
+    """Yield what a text has that its owner may not expect to be learned, and the way out."""
+    if (n := source.get("n_run_together", 0)) and not any(map(len, tokenizer.marks)):
+        runs = count(n, "document runs", "documents run")
+        yield f"{runs} into the next one, with nothing between them; tokenizer.eos=true puts a token there"
+    if n := source.get("n_windows_line_ends", 0):
+        ends = count(n, "line ends", "lines end")
+        yield f"{ends} in \\r\\n, as on Windows, and \\r is learned as well; convert the file for \\n alone"
+    if config.path and str(config.path).lower().removesuffix(".gz").endswith(".json"):
+        yield "read as a text, brackets and all; documents in JSON are read from a .jsonl file, one object a line"
 
 
 def _read(folder: Path, check: bool) -> dict[str, Any]:
@@ -141,6 +149,7 @@ class _Scan:
 
     n_documents: int
     n_run_together: int
+    n_windows_line_ends: int
     n_chars: int
     n_bytes: int
     sha256: str
@@ -162,13 +171,14 @@ class _Preparation:
 
     @cached_property
     def scan(self) -> _Scan:
-        n_documents = n_run_together = n_chars = n_bytes = 0
+        n_documents = n_run_together = n_windows_line_ends = n_chars = n_bytes = 0
         lengths: dict[str, int] = {}
         digest = hashlib.sha256()
         for split, source in self.source.by_split().items():
             before, last, is_open = n_chars, "", False
             for text, ends_document in source.documents():
                 n_run_together += is_open
+                n_windows_line_ends += text.count("\r\n")
                 last = text[-1:] or last
                 is_open = ends_document and bool(last) and not last.isspace()
                 content = text.encode()
@@ -182,7 +192,8 @@ class _Preparation:
             digest.update(f"\0{lengths}".encode())
         if not lengths["train"]:
             raise DataError(f"{self.source.description}: there is no text in it")
-        return _Scan(n_documents, n_run_together, n_chars, n_bytes, digest.hexdigest(), lengths)
+        counts = (n_documents, n_run_together, n_windows_line_ends, n_chars, n_bytes)
+        return _Scan(*counts, digest.hexdigest(), lengths)
 
     @cached_property
     def stops(self) -> dict[str, int]:

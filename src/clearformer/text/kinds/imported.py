@@ -14,7 +14,7 @@ import numpy as np
 import tokenizers
 
 from clearformer.errors import TokenizerError, shown
-from clearformer.files import parse_json, write_file
+from clearformer.files import parse_json, user_path, write_file
 from clearformer.text.backend import encode_batches
 from clearformer.text.documents import (
     Document,
@@ -130,7 +130,7 @@ class ImportedTokenizer(Tokenizer):
         """Return the SHA-256 of `to_json` and of the roles, in hexadecimal."""
         return hashlib.sha256((self._json + json.dumps(self._roles, sort_keys=True)).encode()).hexdigest()
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write `to_json` to a file, and the roles of the special tokens to `tokenizer_config.json` next to it.
 
         (For another name than tokenizer.json, "_config" is added to that name.)
@@ -139,6 +139,7 @@ class ImportedTokenizer(Tokenizer):
             DiskError: a file cannot be written.
         """
         names = {CONFIG_KEYS[role][0]: self.spellings[token] for role, token in sorted(self._roles.items())}
+        path = user_path(path)
         write_file(config_path(path), (json.dumps(names, ensure_ascii=False, indent=2) + "\n").encode())
         super().save(path)
 

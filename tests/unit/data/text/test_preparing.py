@@ -607,3 +607,21 @@ def test_documents_that_run_into_each_other_are_told(
         assert len(told) == bool(said)
         assert not said or said in told[0]
         caplog.clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.txt", "one\r\ntwo\r\n", "2 lines end in \\r\\n, as on Windows"),
+        ("a.txt", "one\ntwo\n", ""),
+        ("a.json", '[{"text": "one"}]', "read as a text, brackets and all"),
+    ],
+)
+def test_what_its_owner_may_not_expect_in_a_text_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, content: str, said: str
+) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+    with caplog.at_level("INFO", "clearformer"):
+        prepare(TextData(path=str(tmp_path / name), val_fraction=0), CharTokenizerSpec(), tmp_path / "cache")
+    assert said in " ".join(caplog.messages)
+    assert bool(said) == any("Windows" in each or "brackets" in each for each in caplog.messages)
