@@ -55,8 +55,8 @@ def test_a_result_of_another_shape_is_found(checked: Callable[..., Any]) -> None
 
 
 def test_the_model_is_checked() -> None:
-    """The formula itself takes a tensor of three dimensions too."""
-    with pytest.raises(jaxtyping.TypeCheckError, match="linear_pattern"):
+    """The formula itself takes a tensor of three dimensions too; the first part of it that is called refuses it."""
+    with pytest.raises(jaxtyping.TypeCheckError, match=r"linear_attention\.never_0"):
         linear_pattern(ones(2, 3, 3))
 
 

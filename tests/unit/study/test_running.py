@@ -69,7 +69,9 @@ def test_a_run_is_trained_measured_and_kept(tmp_path: Path) -> None:
     assert record.settings["config"]["model"]["n_layers"] == 1
     assert record.values["parameters"] > 0
     assert record.seed == 1
-    assert set(record.about) == {"created", "processor", "cpus", "threads", "gpus", "versions"}
+    decided = {"dtype", "compile"}
+    assert set(record.about) == {"created", "processor", "cpus", "threads", "gpus", "versions"} | decided
+    assert (record.about["dtype"], record.about["compile"]) == ("float32", False)
     assert str(tmp_path) not in (store.measured / f"{trial.key}.json").read_text()
 
 

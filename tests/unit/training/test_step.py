@@ -182,7 +182,7 @@ def test_a_step_is_compiled_into_that_folder(
     monkeypatch.setattr("clearformer.training.step.compile_step", lambda function, **_: function)
     monkeypatch.setattr(
         "clearformer.training.step.kernels_together",
-        lambda folder: (folders.append(folder), nullcontext())[1],
+        lambda folder, ended: (folders.append(folder), nullcontext())[1],
     )
     made().compile(Reporter())
     assert folders == [compiled_folder()]

@@ -66,12 +66,13 @@ def in_short(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def data_words(records: Iterable[Record]) -> list[str]:
-    """Return the names of the data with the beginning of their SHA-256, if all arms have the same."""
-    found = unique(
-        f"data {record.settings['config']['data'].get('name', NONE)} (SHA-256 {record.key.partition('-')[2]}…)"
+    """Return the data's name with the beginning of their SHA-256, if all arms have the same; a file has no name."""
+    known = [
+        (record.settings["config"]["data"].get("name", NONE), record.key.partition("-")[2])
         for record in records
-    )
-    return found if len(found) == 1 else []
+    ]
+    name, sha256 = known[0]
+    return [f"data{'' if name == NONE else f' {name}'} (SHA-256 {sha256}…)"] if len(set(known)) == 1 else []
 
 
 def precision(record: Record) -> str:
