@@ -2,7 +2,7 @@
 
 import pytest
 
-from clearformer.study.outcomes import Estimate
+from clearformer.study.outcomes import Estimate, estimated
 from clearformer.study.report.words import (
     MINUS,
     NONE,
@@ -79,3 +79,10 @@ def test_a_difference_has_its_sign() -> None:
 def test_values_are_named_with_their_units() -> None:
     assert named("val_loss") == "held-out loss, nats a token"
     assert named("own_weight", "share") == "own weight, share"
+
+
+def test_a_narrow_interval_brings_no_more_than_six_digits() -> None:
+    narrow = estimated([0.5315523, 0.5315586, 0.5315648])
+    assert estimate_text(narrow) == "0.531559 ± 0.000016"
+    assert interval_text(narrow) == "0.531543 to 0.531574"
+    assert estimate_text(estimated([-0.001, 0.001])).startswith("0.000 ± 0.0")

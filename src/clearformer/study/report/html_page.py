@@ -22,6 +22,7 @@ from clearformer.study.report.pictures import with_variables
 from clearformer.study.report.style import STYLE
 
 NOTHING_IS_FETCHED = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+LONGEST_NUMBER = 15  # characters
 KINDS = {REPRODUCED: "good", HOLDS: "good", NOT_REPRODUCED: "bad", REFUTED: "bad", SLIP: "slip"}
 MARKS = {"good": "✓", "bad": "✗", "slip": "≠", "open": "·"}
 
@@ -78,13 +79,17 @@ def _(node: Table) -> str:
 
 def _row(row: tuple[Cell, ...], table: Table) -> str:
     first, *others = row
-    cells = "".join(f"<td{_side(i, table)}>{_cell(cell)}</td>" for i, cell in enumerate(others, 1))
+    cells = "".join(f"<td{_side(i, table, cell)}>{_cell(cell)}</td>" for i, cell in enumerate(others, 1))
     return f'<th scope="row">{_cell(first)}</th>{cells}'
 
 
-def _side(i: int, table: Table) -> str:
-    is_verdict = table.heads[i] == "verdict"
-    return "" if i < table.n_left or is_verdict else ' class="number"'
+def _side(i: int, table: Table, cell: Cell = "") -> str:
+    """Return the class of a cell: numbers stand at the right, on one line unless there are words with them."""
+    if i < table.n_left or table.heads[i] == "verdict":
+        return ""
+    return (
+        ' class="number long"' if isinstance(cell, str) and len(cell) > LONGEST_NUMBER else ' class="number"'
+    )
 
 
 @singledispatch

@@ -58,7 +58,7 @@ th, td {{ padding: .4rem .8rem .4rem 0; text-align: left; vertical-align: top;
 thead th {{ color: var(--muted); font-weight: 500; vertical-align: bottom; border-bottom-color: var(--muted); }}
 tbody th {{ font-weight: 500; min-width: 8.5rem; }}
 .number {{ text-align: right; white-space: nowrap; }}
-thead .number {{ white-space: normal; }}
+thead .number, .long {{ white-space: normal; }}
 .verdict {{ font-weight: 600; }}
 .verdict + small {{ display: block; max-width: 17rem; color: var(--muted); }}
 .good {{ color: var(--good); }} .bad {{ color: var(--bad); }} .slip {{ color: var(--slip); }}

@@ -48,7 +48,7 @@ NAMES = {
     "loss_by_position": ("held-out loss", "nats a token"),
     "gradient_by_layer": ("norm of the gradient", ""),
 }
-SIGNIFICANT = 4
+SIGNIFICANT, MOST_SIGNIFICANT = 4, 6
 NONE, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -102,7 +102,7 @@ def estimate_text(estimate: Estimate | None) -> str:
         mean, half = estimate.mean / 10**exponent, half / 10**exponent
         decimals = min(decimals_of(half, 2), 3)
         return f"({number(mean, decimals)} ± {number(half, decimals)}) {times_ten(exponent)}"
-    decimals = max(0, min(decimals_of(half, 2), 9))
+    decimals = max(0, min(decimals_of(half, 2), most_decimals(abs(estimate.mean))))
     return f"{number(estimate.mean, decimals)} ± {number(half, decimals)}"
 
 
@@ -114,7 +114,8 @@ def interval_text(estimate: Estimate | None) -> str:
         return f"{number(estimate.low)} to {number(estimate.high)}"
     if is_far(max(abs(estimate.low), abs(estimate.high))):
         return f"{power_of_ten(estimate.low)} to {power_of_ten(estimate.high)}"
-    decimals = max(0, min(decimals_of((estimate.high - estimate.low) / 2, 2), 9))
+    largest = max(abs(estimate.low), abs(estimate.high))
+    decimals = max(0, min(decimals_of((estimate.high - estimate.low) / 2, 2), most_decimals(largest)))
     return f"{number(estimate.low, decimals)} to {number(estimate.high, decimals)}"
 
 
@@ -142,6 +143,11 @@ def decimals_of(size: float, significant: int) -> int:
         return 0
     rounded = float(f"{size:.{significant - 1}e}")  # 0.0999 has the decimals of 0.10
     return max(0, significant - 1 - math.floor(math.log10(rounded)))
+
+
+def most_decimals(size: float) -> int:
+    """Return the decimals beyond which a number of size `size` is not shown, however narrow its interval is."""
+    return min(9, decimals_of(size, MOST_SIGNIFICANT)) if size else 9
 
 
 def power_of_ten(value: float) -> str:
