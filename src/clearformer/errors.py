@@ -193,3 +193,8 @@ def worded_for(words: Mapping[str, str]) -> Iterator[None]:
             message = message.replace(usual, fitting)
         error.args = (message,)
         raise
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message: that of a compiler goes on with all that it printed."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from clearformer.data.cache import cache_folder, key_of
 from clearformer.device import RANDOM_NUMBERS, autocast, instruction_sets, keep_freed_memory, seed_kernels
-from clearformer.errors import ConfigError, shown
+from clearformer.errors import ConfigError, first_line, shown
 from clearformer.model.fast.compiling import compile_step
-from clearformer.model.fast.kernels_together import first_line, kernels_together
+from clearformer.model.fast.kernels_together import kernels_together
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.limits import fraction_done
 from clearformer.training.nonfinite import NonFiniteValueError, first_nonfinite_module

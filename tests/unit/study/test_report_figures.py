@@ -131,6 +131,20 @@ def test_curves_tell_training_and_held_out_of_every_arm_apart_without_a_legend()
         assert end in texts
 
 
+def test_a_curve_s_label_is_the_loss_of_the_tables_and_not_of_its_last_point() -> None:
+    curve = [[10, 100, 1.0, 2.0, 2.5], [20, 200, 2.0, 1.0, 1.75]]
+    values = [{"curve": curve, "train_loss": 1.25, "val_loss": 1.5}]
+    texts = texts_of(svg_of(Curves("Loss"), outcome_of(study("a", seeds=1), {"a": values}), "planted-1"))
+    assert {"a 1.25", "a, held-out 1.50"} <= set(texts)
+
+
+def test_a_published_number_at_the_baseline_is_told_once() -> None:
+    outcome = all_values(published=(Published("two", "loss", 1.63, 0.05, "5.4"),))
+    texts = texts_of(svg_of(Bars("At the end", "loss", baseline=1.63), outcome, "planted-1"))
+    assert "baseline: 1.630" in texts
+    assert "lecture 1.63" not in texts
+
+
 def test_labels_at_the_ends_do_not_overlap_where_the_lines_do() -> None:
     arms = tuple(f"arm {i}" for i in range(9))
     same = {arm: [{"rows": [[0, 1.0], [1, 2.0]]}] for arm in arms}

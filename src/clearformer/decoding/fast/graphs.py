@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from clearformer.errors import first_line
 from clearformer.model import Cache, Decoder
 from clearformer.model.cache import KeyValueCache
 
@@ -100,7 +101,7 @@ class GraphedStep:
         try:
             recorded.begin(model, self.step, record)
         except RuntimeError as error:
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            reason = first_line(error)
             logger.warning("no CUDA graph could be recorded, continuing without: %s", reason)
             recorded.give_back()
             self.record = None

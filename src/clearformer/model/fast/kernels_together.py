@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
+from clearformer.errors import first_line
+
 logger = logging.getLogger(__name__)
 
 KERNELS_IN_A_FILE = 12
@@ -168,11 +170,6 @@ class KernelToCome:
             function = function.result() if hasattr(function, "result") else function
         self.scope[self.name] = function
         function(*arguments)
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message: that of a compiler goes on with all that it printed."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def in_one_file(kernels: Sequence[Kernel], pool: ThreadPoolExecutor) -> Future[list[KernelFunction]]:

@@ -1,10 +1,13 @@
 """What a run tells of its evaluations."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clearformer.cli.commands.runs import describe
+import clearformer as cf
+from clearformer.cli.commands.runs import cells, describe
+from clearformer.text import CharTokenizerSpec
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.reporting.console import ConsoleReporter
 from clearformer.training.reporting.report import held_out
@@ -104,3 +107,13 @@ def test_a_run_is_listed_with_its_last_evaluation(trained: Any, run_folder: Any)
 def test_a_sample_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     ConsoleReporter().sampled("a\x1b[2Jb\n\tc")
     assert "    a\\x1b[2Jb\n" in capsys.readouterr().err
+
+
+def test_of_a_run_saved_from_python_the_step_is_told_and_no_data(tmp_path: Path) -> None:
+    """Its settings name the default data, which it was not trained on."""
+    tokenizer = CharTokenizerSpec().train(["abc"])
+    model = cf.build(cf.ModelConfig(vocab_size=tokenizer.vocab_size, d_model=8, n_layers=1))
+    saved = cf.Run(model, tokenizer, step=60).save(tmp_path / "mine")
+    row = describe(saved.folder)
+    assert (row["error"], row["data"], row["step"]) == (None, None, 60)
+    assert cells(row)[:3] == ("mine", "-", "60")
