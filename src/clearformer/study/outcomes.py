@@ -86,7 +86,7 @@ class PublishedVerdict(Result):
 class ClaimVerdict(Result):
     """A claim and its verdict from the paired differences (lower - higher); a side is replaced by its best arm.
 
-    `against` is the name of the higher arm's value, if it is another one.
+    `against` is the name of the higher arm's value, if it is another one; for `afterwards` see `Claim`.
     """
 
     text: str
@@ -96,6 +96,7 @@ class ClaimVerdict(Result):
     difference: Estimate | None
     verdict: str
     against: str = ""
+    afterwards: bool = False
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -367,7 +368,9 @@ class Outcome:
             gaps += [f"not every rate of {side} has run" for side in sides if not self._is_tuned(side)]
         found = "; ".join(gap for gap in gaps if gap)
         verdict = f"undecided: {found}" if found else claim_verdict(difference)
-        return ClaimVerdict(claim.text, claim.value, lower, higher, difference, verdict, claim.against)
+        return ClaimVerdict(
+            claim.text, claim.value, lower, higher, difference, verdict, claim.against, claim.afterwards
+        )
 
     def refutation(self) -> Refutation:
         """Return whether the result has come that would refute the study."""

@@ -164,6 +164,8 @@ class Claim:
         higher: The label of the other arm or side.
         against: The name of the other arm's value, if it is not `value`.
         decides: Whether the study is refuted if the claim is (see `Study.refuted_if`).
+        afterwards: Whether it was written when its results were known. Such a claim tests a sentence about them and
+            has predicted nothing; the report says which are such.
     """
 
     text: str
@@ -172,6 +174,7 @@ class Claim:
     higher: str
     against: str = ""
     decides: bool = False
+    afterwards: bool = False
 
 
 class Figure(Protocol):

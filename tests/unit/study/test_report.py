@@ -177,6 +177,19 @@ class TestSection:
         found = table(section(outcome_of(of, {"a": losses(1, 2, 3), "b": losses(2, 1, 3.1)})), "Claims")
         assert verdicts(found) == [UNDECIDED]
 
+    def test_marks_claims_that_were_written_afterwards(self) -> None:
+        claim = Claim("a is lower.", "loss", "a", "b")
+        of = study("a", "b", claims=(claim, replace(claim, afterwards=True)), seeds=2)
+        outcome = outcome_of(of, {"a": losses(1, 1.1), "b": losses(2, 2.1)})
+        rows = table(section(outcome), "Claims").rows
+        assert [row[0] for row in rows] == ["a is lower.", "a is lower. (Written afterwards.)"]
+        assert [each.get("afterwards") for each in result_of(outcome)["claims"]] == [None, True]
+        said = [node.text for node in summary([outcome]) if isinstance(node, Paragraph)]
+        assert (
+            "Of 2 claims about a difference, 2 hold. 1 was written when results were known: such a claim tests what is "
+            "said of them, and predicted nothing."
+        ) in said
+
     def test_of_shortened_trainings_judges_nothing_and_says_so(self) -> None:
         said = paragraphs(planted(trained=True, scale=0.05))
         assert said["Shortened"].startswith("Trainings ran for 0.05 of their steps.")

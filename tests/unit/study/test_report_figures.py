@@ -53,6 +53,7 @@ def all_values(published: tuple[Published, ...] = ()) -> Outcome:
 FIGURES: tuple[Figure, ...] = (
     Curves("Loss on the way"),
     Curves("By time", x="seconds", log_x=True, highest=2.0),
+    Curves("Above a bound", bound="loss"),
     Bars("At the end", "loss", baseline={"uniform": 4.174}),
     Bars("At the end", "loss", log_x=True, unit="nats"),
     Lines("Spread", "rows", "d", "size of a key", "spread", log_x=True, log_y=True, ideal=lambda d: d**0.5),
@@ -136,6 +137,19 @@ def test_a_curve_s_label_is_the_loss_of_the_tables_and_not_of_its_last_point() -
     values = [{"curve": curve, "train_loss": 1.25, "val_loss": 1.5}]
     texts = texts_of(svg_of(Curves("Loss"), outcome_of(study("a", seeds=1), {"a": values}), "planted-1"))
     assert {"a 1.25", "a, held-out 1.50"} <= set(texts)
+
+
+def test_each_arm_s_bound_is_a_dotted_line_in_its_colour_and_within_the_axes() -> None:
+    values = {arm: [values_of(arm, 1) | {"least": low}] for arm, low in (("one", 0.5), ("two", 0.75))}
+    outcome, figure = outcome_of(study("one", "two", seeds=1), values), Curves("Loss", bound="least")
+    [axes] = drawn(figure, outcome).axes
+    by_style = {style: [line for line in axes.lines if line.get_linestyle() == style] for style in ("-", ":")}
+    dotted = [line for line in axes.lines if set(line.get_ydata()) in ({0.5}, {0.75})]
+    assert [line.get_ydata()[0] for line in dotted] == [0.5, 0.75]
+    assert [line.get_color() for line in dotted] == [line.get_color() for line in by_style["-"]]
+    assert axes.get_ylim()[0] < 0.5
+    assert "Dotted: least" in figure.note(outcome)
+    assert "Dotted" not in Curves("Loss", bound="unknown").note(outcome)
 
 
 def test_a_published_number_at_the_baseline_is_told_once() -> None:

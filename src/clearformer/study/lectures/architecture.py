@@ -247,7 +247,11 @@ def position_claims() -> tuple[Claim, ...]:
             if kind != "none"
         ),
         *(
-            Claim(f"{better} reaches a lower held-out loss than {worse}.", "val_loss", better, worse)
+            Claim(
+                f"{better} reaches a lower held-out loss than {worse}.",
+                *("val_loss", better, worse),
+                afterwards="ALiBi" in (better, worse),
+            )
             for better, worse in (("RoPE", "sinusoidal"), ("RoPE", "ALiBi"), ("ALiBi", "learned"))
         ),
         Claim(
@@ -258,6 +262,7 @@ def position_claims() -> tuple[Claim, ...]:
         Claim(
             "Sinusoidal positions are no worse at four times the training length.",
             *("loss_at_4x", "sinusoidal", "sinusoidal", "loss_at_1x"),
+            afterwards=True,
         ),
         *(
             Claim(
@@ -274,6 +279,7 @@ def position_claims() -> tuple[Claim, ...]:
             Claim(
                 f"At four times the training length, no positions reach a lower loss than {name}.",
                 *("loss_at_4x", "none", kind),
+                afterwards=True,
             )
             for kind, name in (("sinusoidal", "sinusoidal ones"), ("RoPE", "RoPE"))
         ),
@@ -426,12 +432,14 @@ TOKENIZER_CLAIMS = (
         Claim(
             f"Unigram needs fewer bits per byte than BPE with {size} tokens.",
             *("bits_per_byte", f"Unigram {size}", f"BPE {size}"),
+            afterwards=size != "1,024",
         )
         for size in ("512", "1,024", "4,096")
     ),
     Claim(
         "BPE takes less training compute per byte than characters.",
         *("gigaflops_per_megabyte", "BPE 1,024", "character"),
+        afterwards=True,
     ),
 )
 TOKENIZER_FIGURES = (
@@ -489,6 +497,7 @@ SCHEDULE_STUDY = Study(
             f"{better} reaches a lower held-out loss than {worse}.".capitalize(),
             *("val_loss", better, worse),
             decides=(better, worse) == ("cosine", "constant"),
+            afterwards=(better, worse) == ("inverse square root", "constant"),
         )
         for better, worse in (
             ("inverse square root", "constant"),

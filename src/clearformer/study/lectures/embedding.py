@@ -77,6 +77,15 @@ SAME_LETTER = "An earlier occurrence of the same letter has the same embedding, 
 AT_DEPTH = {arm.label: n for arms in (BY_DEPTH, ATTENTION_ONLY) for arm, n in zip(arms, DEPTHS, strict=True)}
 WITH_MLP = {arm.label: "with MLP" for arm in BY_DEPTH} | {arm.label: "without" for arm in ATTENTION_ONLY}
 PROMPT = "KING RICHARD II:\n"
+DEEPER_IS_BETTER = tuple(
+    Claim(
+        f"{deeper} are better than {one}.",
+        *("train_loss", deeper, one),
+        decides=True,
+        afterwards=one != "1 layer",
+    )
+    for one, deeper in pairwise(arm.label for arm in BY_DEPTH)
+)
 SEPARATE_MATRICES = (
     Claim(
         "Before training, W_Q and W_K give a token less weight on itself than the bare dot product.",
@@ -90,6 +99,7 @@ SEPARATE_MATRICES = (
         "Before training, W_Q and W_K give a token less weight on itself than equal weights would.",
         *("self_weight_first", QK.label, QK.label, "equal_self_weight"),
         decides=True,
+        afterwards=True,
     ),
 )
 
@@ -196,7 +206,7 @@ STUDIES = (
                 "W_Q, W_K and W_V reach a lower training loss than the last embedding.",
                 *("train_loss", QKV.label, LAST.label),
             ),
-            Claim("The mean of all is worst: above one matrix.", "train_loss", SHARED.label, MEAN.label),
+            Claim("Even one matrix beats the mean.", "train_loss", SHARED.label, MEAN.label, afterwards=True),
         ),
         fairness=FAIR,
         figures=(
@@ -273,10 +283,7 @@ STUDIES = (
             Published("8 layers", "train_loss", 0.92, 0.05, "8", why=EIGHT_LAYERS),
             Published("8 layers", "train_perplexity", 2.5, 0.13, "8", why=EIGHT_LAYERS),
         ),
-        claims=tuple(
-            Claim(f"{deeper} are better than {one}.", "train_loss", deeper, one, decides=True)
-            for one, deeper in pairwise(arm.label for arm in BY_DEPTH)
-        ),
+        claims=DEEPER_IS_BETTER,
         fairness=FAIR + ONE_SEED,
         figures=(
             Curves("1, 2, 4 and 8 layers"),
@@ -367,6 +374,7 @@ STUDIES = (
                 "known_words",
                 *labels,
                 decides=True,
+                afterwards=True,
             )
             for worse, better in pairwise(FIVE_MODELS)
             for labels in [(worse.label, better.label)]
@@ -449,7 +457,12 @@ STUDIES = (
         measures=(LOSSES, Measure(sample)),
         shown=TABLE,
         claims=tuple(
-            Claim(f"Positions lower the {loss} loss with {n} layers.", value, *labels, decides=True)
+            Claim(
+                f"Positions lower the {loss} loss with {n} layers.",
+                *(value, *labels),
+                decides=True,
+                afterwards=loss == "held-out",
+            )
             for n, labels in ((2, ("2 layers, sinusoidal", "2 layers")), (4, (SINUSOIDAL.label, "4 layers")))
             for loss, value in (("training", "train_loss"), ("held-out", "val_loss"))
         ),

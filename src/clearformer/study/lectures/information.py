@@ -156,6 +156,7 @@ NOT_BELOW = tuple(
         f"The loss of order {k} is above the source's own.",
         *("source_loss", f"order {k}", f"order {k}", "val_loss"),
         decides=True,
+        afterwards=True,
     )
     for k in range(4)
 )
@@ -211,7 +212,7 @@ STUDIES = (
         claims=(*LONGER_CONTEXTS, *NOT_BELOW),
         figures=(
             Bars("Held-out loss minus the source's own loss", "excess", unit="nats", baseline=0.0),
-            Curves("Losses on Markov sources"),
+            Curves("Losses on Markov sources", bound="entropy_rate"),
         ),
         fairness="One model and recipe; each source generates a million symbols from an alphabet of eight, with "
         "probabilities counted in Tiny Shakespeare.",

@@ -83,7 +83,9 @@ SHIFT = {"kind": "sinusoidal", "d_model": 256, "n_positions": 1024}
 ORDER_CLAIMS = (
     *(
         Claim(
-            f"{name} tell a sentence from its reverse.", "distance", "two-sided, none", f"two-sided, {kind}"
+            f"{name} tell a sentence from its reverse.",
+            *("distance", "two-sided, none", f"two-sided, {kind}"),
+            afterwards=kind != "sinusoidal",
         )
         for name, kind in (
             ("Sinusoidal positions", "sinusoidal"),
@@ -119,20 +121,24 @@ SAMPLING_CLAIMS = (
             f"Sampling {how} repeats less than greedy decoding.",
             *(f"repetition_{how}", MODEL.label, MODEL.label, "repetition_greedy"),
             decides=how == "temperature 1",
+            afterwards=True,
         )
         for how in ("temperature 1", "top-k 10", "top-p 0.9")
     ),
     Claim(
         "Beam search finds likelier texts than greedy decoding.",
         *("logprob_greedy", MODEL.label, MODEL.label, "logprob_beam search"),
+        afterwards=True,
     ),
     Claim(
         "Beam search repeats less than greedy decoding.",
         *("repetition_beam search", MODEL.label, MODEL.label, "repetition_greedy"),
+        afterwards=True,
     ),
     Claim(
         "Top-p 0.9 is more varied than top-k 10: more of its 4-grams are distinct.",
         *("distinct_top-k 10", MODEL.label, MODEL.label, "distinct_top-p 0.9"),
+        afterwards=True,
     ),
 )
 
@@ -205,6 +211,7 @@ STUDIES = (
                 "The position that is read most is mostly not the one whose removal matters most.",
                 *("same", MODEL.label, MODEL.label, "other"),
                 decides=True,
+                afterwards=True,
             ),
         ),
         figures=(

@@ -160,7 +160,7 @@ def refutation_text(outcome: Outcome) -> str:
 
 
 def claims_sentence(found: Sequence[ClaimVerdict]) -> str:
-    """Return a sentence with the number of claims by verdict; those that do not hold come first."""
+    """Return sentences with the number of claims by verdict, those that do not hold first, and of those afterwards."""
     counts = Counter(each.verdict.split(":")[0] for each in found)
     words = {
         REFUTED: ("is refuted", "are refuted"),
@@ -169,7 +169,14 @@ def claims_sentence(found: Sequence[ClaimVerdict]) -> str:
         NOT_RUN: ("is not run yet", "are not run yet"),
     }
     told = [count(counts[verdict], *words[verdict]) for verdict in words if counts[verdict]]
-    return f"Of {count(len(found), 'claim')} about a difference, {listed(told)}."
+    sentence = f"Of {count(len(found), 'claim')} about a difference, {listed(told)}."
+    n_afterwards = sum(each.afterwards for each in found)
+    if not n_afterwards:
+        return sentence
+    return (
+        f"{sentence} {count(n_afterwards, 'was', 'were')} written when results were known: such a claim tests what is "
+        "said of them, and predicted nothing."
+    )
 
 
 def runs_sentence(outcomes: Sequence[Outcome]) -> str:
@@ -433,7 +440,7 @@ def claim_row(each: ClaimVerdict) -> tuple[Cell, ...]:
     if each.against:
         higher = f"{name_of(each.against)} of {higher}"
     return (
-        each.text,
+        each.text + (" (Written afterwards.)" if each.afterwards else ""),
         f"{name_of(each.value)}: {lower} {MINUS} {higher}",
         signed_text(each.difference),
         interval_text(each.difference),

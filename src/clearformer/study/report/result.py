@@ -32,6 +32,7 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
                 "difference": estimate_dict(each.difference),
                 "verdict": each.verdict,
                 **({"against": each.against} if each.against else {}),
+                **({"afterwards": True} if each.afterwards else {}),
             }
             for each in outcome.claims()
         ],

@@ -48,6 +48,7 @@ class Curves(Drawn):
         arms: The labels of the arms to show; None for all.
         log_x: Whether the horizontal axis is logarithmic.
         highest: The upper end of the vertical axis; None to fit everything but an initial peak.
+        bound: The name of a measured number that each arm's losses can at best reach, drawn as a dotted line.
     """
 
     title: str
@@ -56,15 +57,17 @@ class Curves(Drawn):
     arms: tuple[str, ...] | None = None
     log_x: bool = False
     highest: float | None = None
+    bound: str = ""
 
     def inches(self, outcome: Outcome) -> tuple[float, float]:
         n = 2 * len(self.shown_arms(outcome))
         return WIDTH, max(4.2, TITLE_INCHES + AXIS_INCHES + (n + 1) * LINE_INCHES)
 
     def note(self, outcome: Outcome) -> str:
+        bound = f" Dotted: {named(self.bound)}." if self.bounds(outcome) else ""
         return (
-            "Solid: training. Dashed: held-out text, on the way often a part of it. Numbers: the losses at the end, as "
-            f"in the table. {seeds_note(outcome)}"
+            f"Solid: training. Dashed: held-out text, on the way often a part of it.{bound} Numbers: the losses at the "
+            f"end, as in the table. {seeds_note(outcome)}"
         )
 
     def summary(self, outcome: Outcome) -> str:
@@ -91,6 +94,11 @@ class Curves(Drawn):
             found[label] = [(kind, points) for kind, points in lines if points]
         return {label: lines for label, lines in found.items() if lines}
 
+    def bounds(self, outcome: Outcome) -> dict[str, float]:
+        """Return the mean of `bound` of every arm in which it is measured."""
+        found = {label: outcome.estimate(label, self.bound) for label in self.lines(outcome) if self.bound}
+        return {label: estimate.mean for label, estimate in found.items() if estimate is not None}
+
     def draw(self, canvas: Any, outcome: Outcome) -> None:
         lines = self.lines(outcome)
         head(canvas, self.title, named(self.y))
@@ -107,8 +115,12 @@ class Curves(Drawn):
             for kind, points in pairs:
                 _draw_curve(axes, points, colour(i), is_dashed=kind == "held-out")
                 ends.append(EndLabel(texts[label, kind], points[-1].x, points[-1].mean, colour(i)))
+        bounds = self.bounds(outcome)
+        for i, label in enumerate(lines):
+            if label in bounds:
+                axes.axhline(bounds[label], color=colour(i), linewidth=1.2, linestyle=(0, (1, 1.6)))
         drawn = [points for pairs in lines.values() for _, points in pairs]
-        _set_ranges(axes, drawn, self.log_x)
+        _set_ranges(axes, drawn, self.log_x, list(bounds.values()))
         if self.highest is not None:
             axes.set_ylim(top=self.highest)
         end_labels(axes, ends)
@@ -126,14 +138,14 @@ def _draw_curve(axes: Any, points: list[Point], shade: str, is_dashed: bool) -> 
     axes.plot(x, y, color=shade, linewidth=1.6, linestyle=style, marker=marker)
 
 
-def _set_ranges(axes: Any, curves: list[list[Point]], log_x: bool) -> None:
+def _set_ranges(axes: Any, curves: list[list[Point]], log_x: bool, bounds: list[float]) -> None:
     """Set the ranges of both axes; the first losses, which may be far above all others, are ignored."""
     if not curves:
         return
     first, last = min(c[0].x for c in curves), max(c[-1].x for c in curves)
     since = first + START * (last - first)
     settled = [p for points in curves for p in points if p.x >= since]
-    low, high = min(p.low for p in settled), max(p.high for p in settled)
+    low, high = min([*(p.low for p in settled), *bounds]), max([*(p.high for p in settled), *bounds])
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     axes.set_ylim(low - margin, high + margin)
     if log_x:
