@@ -177,11 +177,6 @@ class Outcome:
         return [name for name, is_there in names.items() if not is_there or name in self.unmeasured]
 
     @property
-    def most_seeds(self) -> int:
-        """The largest number of measured seeds of any arm."""
-        return max((len(by_seed) for by_seed in self.records.values()), default=0)
-
-    @property
     def n_done(self) -> int:
         return sum(len(by_seed) for by_seed in self.records.values()) - len(self.unmeasured)
 

@@ -152,6 +152,16 @@ def test_each_arm_s_bound_is_a_dotted_line_in_its_colour_and_within_the_axes() -
     assert "Dotted" not in Curves("Loss", bound="unknown").note(outcome)
 
 
+def test_seeds_are_counted_of_the_arms_that_have_the_value() -> None:
+    values = {"one": [values_of("one", 1)], "two": losses(1.0, 2.0, 3.0)}
+    outcome = outcome_of(study("one", "two", seeds=3), values)
+    assert Curves("Loss").note(outcome).endswith("One seed.")
+    assert (
+        Texts("Samples", "sample").note(outcome) == Matrix("m", "matrix", "one", "q", "k").note(outcome) == ""
+    )
+    assert "3 seeds" in Lines("Loss", "loss").note(outcome)
+
+
 def test_a_published_number_at_the_baseline_is_told_once() -> None:
     outcome = all_values(published=(Published("two", "loss", 1.63, 0.05, "5.4"),))
     texts = texts_of(svg_of(Bars("At the end", "loss", baseline=1.63), outcome, "planted-1"))

@@ -63,7 +63,7 @@ class Bars(Drawn):
 
     def note(self, outcome: Outcome) -> str:
         parts = ["Dot: mean over seeds. Line: its 95% interval. Small dots: the seeds."]
-        if outcome.most_seeds == 1:
+        if self.most_seeds(outcome, self.value) == 1:
             parts = ["One seed: no interval."]
         if self._published(outcome):
             parts.append(

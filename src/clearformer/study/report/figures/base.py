@@ -26,6 +26,19 @@ class Drawn:
         there = {*outcome.labels, *outcome.compared}
         return [label for label in self.arms if label in there]
 
+    def most_seeds(self, outcome: Outcome, name: str) -> int:
+        """Return the largest number of seeds of which the figure shows the value `name`."""
+        return max((len(outcome.value(label, name)) for label in self.shown_arms(outcome)), default=0)
+
+    def seeds_note(self, outcome: Outcome, name: str) -> str:
+        """Return sentences on the number of seeds, and on the bands that `draw_band` draws of them."""
+        n = self.most_seeds(outcome, name)
+        return (
+            "One seed."
+            if n == 1
+            else f"Means of up to {n} seeds. Bands: from the lowest seed to the highest."
+        )
+
     def is_there(self, outcome: Outcome) -> bool:
         """Whether the figure has anything to show."""
         return bool(self.summary(outcome))
@@ -37,12 +50,6 @@ class Drawn:
     def summary(self, outcome: Outcome) -> str:
         """Return a description in words, for those who cannot see the figure."""
         return ""
-
-
-def seeds_note(outcome: Outcome) -> str:
-    """Return sentences on the number of seeds, and on the bands that `draw_band` draws of them."""
-    n = outcome.most_seeds
-    return "One seed." if n == 1 else f"Means of up to {n} seeds. Bands: from the lowest seed to the highest."
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from clearformer.study.report.figures.base import (
     Point,
     curve_points,
     draw_band,
-    seeds_note,
 )
 from clearformer.study.report.figures.drawing import (
     AXIS_INCHES,
@@ -67,7 +66,7 @@ class Curves(Drawn):
         bound = f" Dotted: {named(self.bound)}." if self.bounds(outcome) else ""
         return (
             f"Solid: training. Dashed: held-out text, on the way often a part of it.{bound} Numbers: the losses at the "
-            f"end, as in the table. {seeds_note(outcome)}"
+            f"end, as in the table. {self.seeds_note(outcome, 'curve')}"
         )
 
     def summary(self, outcome: Outcome) -> str:

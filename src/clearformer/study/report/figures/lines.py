@@ -12,7 +12,6 @@ from clearformer.study.report.figures.base import (
     Row,
     curve_points,
     draw_band,
-    seeds_note,
 )
 from clearformer.study.report.figures.drawing import (
     AXIS_INCHES,
@@ -69,7 +68,7 @@ class Lines(Drawn):
         return WIDTH, max(4.0, TITLE_INCHES + AXIS_INCHES + (n + 1) * LINE_INCHES)
 
     def note(self, outcome: Outcome) -> str:
-        return seeds_note(outcome)
+        return self.seeds_note(outcome, self.value)
 
     def summary(self, outcome: Outcome) -> str:
         return " ".join(
@@ -179,7 +178,7 @@ class Trend(Drawn):
         return WIDTH, 4.0
 
     def note(self, outcome: Outcome) -> str:
-        if outcome.most_seeds == 1:
+        if self.most_seeds(outcome, self.value) == 1:
             return "One seed: no interval."
         return "Dot: mean over seeds. Vertical line: its 95% interval."
 

@@ -86,7 +86,7 @@ class Matrix(Drawn):
         return AXIS_INCHES + (widest(names, TICK_POINTS) - 0.1 if are_turned(names, side) else 0.0)
 
     def note(self, outcome: Outcome) -> str:
-        return "First seed only." if outcome.most_seeds > 1 else ""
+        return "First seed only." if len(outcome.value(self.arm, self.value)) > 1 else ""
 
     def summary(self, outcome: Outcome) -> str:
         cells = self.cells(outcome)

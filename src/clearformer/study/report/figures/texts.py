@@ -50,7 +50,7 @@ class Texts(Drawn):
         return bool(self.blocks(outcome))
 
     def note(self, outcome: Outcome) -> str:
-        return "First seed only." if outcome.most_seeds > 1 else ""
+        return "First seed only." if self.most_seeds(outcome, self.value) > 1 else ""
 
     def inches(self, outcome: Outcome) -> tuple[float, float]:
         n_lines = sum(2 + wrapped_lines(text) for _, text in self.blocks(outcome))
