@@ -26,7 +26,7 @@ from clearformer.decoding import evaluating
 from clearformer.decoding.arguments import check_function, check_run, matrix_dtype
 from clearformer.decoding.decode_state import padded
 from clearformer.decoding.loop import NOT_FINITE
-from clearformer.decoding.text.inputs import Text, Texts, ids_of, text_of, texts_of, with_specials
+from clearformer.decoding.text.inputs import Text, Texts, encoded, ids_of, text_of, texts_of, with_specials
 from clearformer.decoding.text.samples import Run
 from clearformer.decoding.text.translations import encode_sources, translator
 from clearformer.device import autocast
@@ -121,16 +121,16 @@ def score(
     if prefix is not None and not isinstance(model, Decoder):
         raise UserError(f"prefix: only a decoder reads one; model.family is {model.config.family}")
     if isinstance(model, EncoderDecoder):
-        rows = _encoded(tokenizer, _written(given, outputs), place)
+        rows = encoded(tokenizer, _written(given, outputs), place)
         pieces = _outputs(model, tokenizer, given, rows, place)
     elif isinstance(model, Decoder):
         marks = tokenizer.marks[0].tolist()
-        rows = [without(marks, row) for row in _encoded(tokenizer, given, place)]
+        rows = [without(marks, row) for row in encoded(tokenizer, given, place)]
         before = with_specials(_prefix(tokenizer, prefix), marks)
         pieces = [piece for i, row in enumerate(rows) for piece in _windows(model, i, before, row)]
     else:
         assert isinstance(model, Encoder)
-        rows = _encoded(tokenizer, given, place)
+        rows = encoded(tokenizer, given, place)
         pieces = _masked(model, tokenizer, rows, place)
     logprobs = _logprobs(model, pieces, len(given), None if dtype is None else matrix_dtype(dtype))
     targets: list[list[int]] = [[] for _ in given]
@@ -151,19 +151,6 @@ def _scored(tokenizer: Tokenizer, targets: list[int], logprobs: list[float], ids
 
 
 # --- what is read, and what is predicted ------------------------------------------------------------------
-
-
-def _encoded(
-    tokenizer: Tokenizer, texts: Sequence[str | list[int]], place: Callable[[int], str]
-) -> list[list[int]]:
-    """Return the ids of each text, without special tokens around them."""
-    rows = []
-    for number, text in enumerate(texts, start=1):
-        try:
-            rows.append(ids_of(tokenizer, text))
-        except TokenizerError as error:
-            raise located(error, place(number)) from None
-    return rows
 
 
 def without(marks: list[int], ids: list[int]) -> list[int]:

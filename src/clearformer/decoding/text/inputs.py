@@ -1,6 +1,6 @@
 """Arguments that are texts: strings, or token ids as lists, NumPy arrays or tensors."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearformer.errors import TokenizerError, UserError, shown
-from clearformer.text import Tokenizer
+from clearformer.text import Tokenizer, located
 
 Text = str | Sequence[int] | np.ndarray | Tensor
 """A string, or the ids of a text's tokens [T]."""
@@ -59,6 +59,23 @@ def ids_of(tokenizer: Tokenizer, text: str | list[int]) -> list[int]:
                 f"the id {token} is outside this tokenizer's vocabulary of {tokenizer.vocab_size:,}"
             )
     return text
+
+
+def encoded(
+    tokenizer: Tokenizer, texts: Sequence[str | list[int]], place: Callable[[int], str]
+) -> list[list[int]]:
+    """Return the ids of each text; `place` names a text by its number, from 1.
+
+    Raises:
+        TokenizerError: the tokenizer lacks a character of a text, or an id; the message names the text.
+    """
+    rows = []
+    for number, text in enumerate(texts, start=1):
+        try:
+            rows.append(ids_of(tokenizer, text))
+        except TokenizerError as error:
+            raise located(error, place(number)) from None
+    return rows
 
 
 def words_of(tokenizer: Tokenizer, text: str | list[int]) -> str:

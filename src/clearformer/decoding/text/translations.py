@@ -8,14 +8,14 @@ import torch
 
 from clearformer.decoding.arguments import check_run, check_whole, matrix_dtype
 from clearformer.decoding.beam import Hypothesis, beam_search, search_settings
-from clearformer.decoding.text.inputs import Texts, ids_of, texts_of, with_specials
+from clearformer.decoding.text.inputs import Texts, encoded, texts_of, with_specials
 from clearformer.decoding.text.samples import Run
 from clearformer.decoding.text.writer import known_tokens
 from clearformer.device import autocast
-from clearformer.errors import TokenizerError, UserError
+from clearformer.errors import UserError
 from clearformer.model import EncoderDecoder, Transformer
 from clearformer.results import Result
-from clearformer.text import Tokenizer, located
+from clearformer.text import Tokenizer
 
 LONGER_BY = 50  # new tokens beyond twice the source's; Vaswani et al. 2017, 6.1, allow 50 beyond its length
 BATCH_TOKENS = 1024
@@ -144,14 +144,11 @@ def encode_sources(
         TokenizerError: a sentence has a character or an id that the tokenizer lacks.
         UserError: a sentence has more than `limit` tokens.
     """
-    sources = []
-    for number, sentence in enumerate(sentences, start=1):
-        try:
-            is_empty = not (sentence.strip() if isinstance(sentence, str) else sentence)
-            ids = [] if is_empty else ids_of(tokenizer, sentence)
-            sources.append([] if is_empty else with_specials(ids, tokenizer.before_pair, [eos]))
-        except TokenizerError as error:
-            raise located(error, place(number)) from None
+    full = [sentence if not isinstance(sentence, str) or sentence.strip() else "" for sentence in sentences]
+    sources = [
+        with_specials(ids, tokenizer.before_pair, [eos]) if sentence else []
+        for sentence, ids in zip(full, encoded(tokenizer, full, place), strict=True)
+    ]
     too_long = [i for i, source in enumerate(sources) if len(source) > limit]
     if too_long:
         others = f" (and {len(too_long) - 1:,} more)" if len(too_long) > 1 else ""

@@ -14,14 +14,14 @@ from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
 from clearformer.decoding import Texts, evaluating
 from clearformer.decoding.arguments import check_function, check_run, check_whole, matrix_dtype
 from clearformer.decoding.loop import NOT_FINITE
-from clearformer.decoding.text.inputs import ids_of, texts_of, with_specials
+from clearformer.decoding.text.inputs import encoded, texts_of, with_specials
 from clearformer.device import autocast
-from clearformer.errors import DataError, NonFiniteError, TokenizerError, UserError, shown
+from clearformer.errors import DataError, NonFiniteError, UserError, shown
 from clearformer.evaluation.classes.baseline import Baseline, tfidf_baseline
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
 from clearformer.model import Encoder, Transformer
 from clearformer.results import Result
-from clearformer.text import Tokenizer, located
+from clearformer.text import Tokenizer
 
 BATCH_SIZE = 64  # texts that are read at once
 
@@ -221,17 +221,12 @@ def encode_texts(
     Raises:
         TokenizerError: a text holds a character that the tokenizer lacks.
     """
-    rows, (before, behind) = [], tokenizer.marks
-    for number, text in enumerate(texts, start=1):
-        content = text.strip() if isinstance(text, str) else text
-        try:
-            ids = (
-                with_specials(ids_of(tokenizer, content), before.tolist(), behind.tolist()) if content else []
-            )
-            rows.append(np.array(ids, np.int32))
-        except TokenizerError as error:
-            raise located(error, place(number)) from None
-    return rows
+    before, behind = (mark.tolist() for mark in tokenizer.marks)
+    contents = [text.strip() if isinstance(text, str) else text for text in texts]
+    return [
+        np.array(with_specials(ids, before, behind) if content else [], np.int32)
+        for content, ids in zip(contents, encoded(tokenizer, contents, place), strict=True)
+    ]
 
 
 def check_length(rows: Sequence[np.ndarray], limit: int, place: Callable[[int], str]) -> None:
