@@ -17,7 +17,7 @@ from clearformer.study.report.figures.base import Point, curve_points
 from clearformer.study.report.figures.drawing import spread
 from clearformer.study.report.figures.lines import are_layers
 from clearformer.study.report.pictures import is_there, svg_of, with_variables
-from clearformer.study.study import Figure, Published, Values
+from clearformer.study.study import Figure, Published, Values, tuned
 
 from .reported import losses, outcome_of, study
 
@@ -232,6 +232,18 @@ def test_what_theory_says_is_a_number_a_function_or_rows() -> None:
     assert Lines("t", "v", ideal=3.0).ideal_points(lines) == [(1, 3.0), (4, 3.0)]
     assert Lines("t", "v", ideal=lambda x: x**0.5).ideal_points(lines) == [(1, 1.0), (4, 2.0)]
     assert Lines("t", "v", ideal=[[2, 5], [3, 6]]).ideal_points(lines) == [(2, 5), (3, 6)]
+
+
+def test_a_trend_shows_each_arm_that_it_places_also_those_of_one_side() -> None:
+    arms = tuned("s", {}, (0.1, 0.2, 0.4))
+    outcome = outcome_of(study(seeds=1, arms=arms), {arm.label: losses(i) for i, arm in enumerate(arms)})
+    figure = Trend(
+        "By rate", "loss", {"s, rate 0.4": 0.4, "s, rate 0.1": 0.1, "unknown": 1.0}, "rate", log_x=True
+    )
+    assert [(x, each.mean) for x, each in figure.lines(outcome)[""]] == [(0.1, 0), (0.4, 2)]
+    assert figure.summary(outcome).startswith("rate 0.1: 0")
+    [axes] = drawn(figure, outcome).axes
+    assert list(axes.get_xticks()) == [0.1, 0.4, 1.0]
 
 
 def test_distributions_are_panels_of_arms_of_names_or_of_values() -> None:

@@ -1,7 +1,7 @@
 """The base of the figures, and means over seeds along an axis."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,7 @@ class Drawn:
 
     def shown_arms(self, outcome: Outcome) -> list[str]:
         """Return the measured arms and sides to show: those that the figure names, or else all of the study."""
-        if self.arms is None:
-            return outcome.compared
-        there = {*outcome.labels, *outcome.compared}
-        return [label for label in self.arms if label in there]
+        return outcome.compared if self.arms is None else measured(outcome, self.arms)
 
     def most_seeds(self, outcome: Outcome, name: str) -> int:
         """Return the largest number of seeds of which the figure shows the value `name`."""
@@ -50,6 +47,12 @@ class Drawn:
     def summary(self, outcome: Outcome) -> str:
         """Return a description in words, for those who cannot see the figure."""
         return ""
+
+
+def measured(outcome: Outcome, labels: Iterable[str]) -> list[str]:
+    """Return those of the labels that are measured arms or sides."""
+    there = {*outcome.labels, *outcome.compared}
+    return [label for label in labels if label in there]
 
 
 @dataclass(frozen=True)

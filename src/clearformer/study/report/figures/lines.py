@@ -12,6 +12,7 @@ from clearformer.study.report.figures.base import (
     Row,
     curve_points,
     draw_band,
+    measured,
 )
 from clearformer.study.report.figures.drawing import (
     AXIS_INCHES,
@@ -30,7 +31,7 @@ from clearformer.study.report.figures.drawing import (
     room_for,
     set_scales,
 )
-from clearformer.study.report.words import estimate_text, named, number
+from clearformer.study.report.words import as_written, estimate_text, named, number
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,8 @@ class Lines(Drawn):
 
     def summary(self, outcome: Outcome) -> str:
         return " ".join(
-            f"{label}: from {number(points[0].mean)} at {number(points[0].x)} "
-            f"to {number(points[-1].mean)} at {number(points[-1].x)}."
+            f"{label}: from {number(points[0].mean)} at {as_written(points[0].x)} "
+            f"to {number(points[-1].mean)} at {as_written(points[-1].x)}."
             for label, points in self.lines(outcome).items()
         )
 
@@ -184,17 +185,20 @@ class Trend(Drawn):
 
     def summary(self, outcome: Outcome) -> str:
         return " ".join(
-            f"{group + ', ' if group else ''}{self.x_label} {number(x)}: {estimate_text(estimate)}."
+            f"{group + ', ' if group else ''}{self.x_label} {as_written(x)}: {estimate_text(estimate)}."
             for group, points in self.lines(outcome).items()
             for x, estimate in points
         )
 
+    def shown_arms(self, outcome: Outcome) -> list[str]:
+        return measured(outcome, self.at)
+
     def lines(self, outcome: Outcome) -> dict[str, list[tuple[float, Estimate]]]:
         """Return the points of every group, sorted by x."""
         found: dict[str, list[tuple[float, Estimate]]] = {}
-        for label in outcome.compared:
+        for label in self.shown_arms(outcome):
             estimate = outcome.estimate(label, self.value)
-            if label in self.at and estimate is not None:
+            if estimate is not None:
                 found.setdefault(self.groups.get(label, ""), []).append((self.at[label], estimate))
         return {group: sorted(points, key=lambda point: point[0]) for group, points in found.items()}
 
@@ -207,7 +211,7 @@ class Trend(Drawn):
         for i, points in enumerate(lines.values()):
             _draw_trend(axes, points, colour(i))
         set_scales(axes, self.log_x, self.log_y)
-        if self.at and not self.log_x and len(set(self.at.values())) <= 8:
+        if len(set(self.at.values())) <= 8:
             axes.set_xticks(sorted(set(self.at.values())))
         end_labels(
             axes,
