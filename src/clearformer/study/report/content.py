@@ -160,7 +160,7 @@ def refutation_text(outcome: Outcome) -> str:
 
 
 def claims_sentence(found: Sequence[ClaimVerdict]) -> str:
-    """Return sentences with the number of claims by verdict, those that do not hold first, and of those afterwards."""
+    """Return the number of claims by verdict, those that do not hold first, and how many were written afterwards."""
     counts = Counter(each.verdict.split(":")[0] for each in found)
     words = {
         REFUTED: ("is refuted", "are refuted"),
