@@ -140,7 +140,7 @@ def test_a_curve_s_label_is_the_loss_of_the_tables_and_not_of_its_last_point() -
 
 
 def test_each_arm_s_bound_is_a_dotted_line_in_its_colour_and_within_the_axes() -> None:
-    values = {arm: [values_of(arm, 1) | {"least": low}] for arm, low in (("one", 0.5), ("two", 0.75))}
+    values = {arm: [{**values_of(arm, 1), "least": low}] for arm, low in (("one", 0.5), ("two", 0.75))}
     outcome, figure = outcome_of(study("one", "two", seeds=1), values), Curves("Loss", bound="least")
     [axes] = drawn(figure, outcome).axes
     by_style = {style: [line for line in axes.lines if line.get_linestyle() == style] for style in ("-", ":")}
