@@ -30,11 +30,9 @@ class Drawn:
     def seeds_note(self, outcome: Outcome, name: str) -> str:
         """Return sentences on the number of seeds, and on the bands that `draw_band` draws of them."""
         n = self.most_seeds(outcome, name)
-        return (
-            "One seed."
-            if n == 1
-            else f"Means of up to {n} seeds. Bands: from the lowest seed to the highest."
-        )
+        if n == 1:
+            return "One seed."
+        return f"Means of up to {n} seeds. Bands: from the lowest seed to the highest."
 
     def is_there(self, outcome: Outcome) -> bool:
         """Whether the figure has anything to show."""
