@@ -20,12 +20,13 @@ from clearformer.interop.importing import run_config
 from clearformer.model import ModelConfig, build
 from clearformer.run import load
 from clearformer.runs.folders import new_run
+from clearformer.runs.own_data import read_own_data
 from clearformer.text import CharTokenizerSpec
 from clearformer.training.store.checkpoint import Checkpoint, Progress, save_checkpoint
 from clearformer.training.store.folder import read_metrics
 from clearformer.training.store.state import weights_of
 
-from .conftest import PAIRS, PETS, TINY, labelled
+from .conftest import PAIRS, PETS, TEXT, TINY, labelled
 
 Says = Callable[..., str]
 Answers = Callable[..., dict[str, Any]]
@@ -41,16 +42,17 @@ KEYS = {
     "text": {
         *("loss", "mean_entropy", "n_tokens", "n_chars", "n_bytes", "context", "stride", "split"),
         *("perplexity", "bits_per_token", "bits_per_char", "bits_per_byte", "n_unknown", "data_changed"),
-        *("n_words", "perplexity_per_word"),
+        *("n_words", "perplexity_per_word", "also_in_train"),
     },
     "pairs": {
         *("loss", "accuracy", "n_tokens", "n_pairs", "split", "perplexity", "bits_per_token", "n", "bleu"),
         *("bleu_lowercase", "chrf", "exact_match", "length_ratio", "n_cut", "beams", "data_changed"),
+        *("n_also_in_train", "n_left_out"),
     },
-    "gaps": {"loss", "accuracy", "n_tokens", "perplexity", "split", "data_changed"},
+    "gaps": {"loss", "accuracy", "n_tokens", "perplexity", "split", "data_changed", "also_in_train"},
     "pets": {
         *("n", "accuracy", "macro_f1", "majority", "loss", "classes", "confusion", "split", "labels"),
-        *("baseline", "data_changed", "n_left_out"),
+        *("baseline", "data_changed", "n_also_in_train", "n_left_out"),
     },
 }
 
@@ -111,7 +113,12 @@ def test_a_split_that_is_not_there(refuses: Says, run: str) -> None:
     assert "no split 'test'; they have train, val" in refuses("eval", run, "--split", "test")
 
 
-ITS_OPTIONS = {"text": ("context", "stride"), "pairs": ("beams",), "gaps": (), "pets": ("figure", "unseen")}
+ITS_OPTIONS = {
+    "text": ("context", "stride"),
+    "pairs": ("beams", "unseen"),
+    "gaps": (),
+    "pets": ("figure", "unseen"),
+}
 VALUES = {"context": "=7", "stride": "=3", "beams": "=5", "figure": "=f.png", "unseen": ""}
 
 
@@ -404,7 +411,8 @@ def test_texts_that_stand_in_training_too_are_left_out_on_request(
     assert (found["n"], found["n_left_out"]) == (3, 2)
     assert found | {"n_left_out": 0, "split": alone["split"]} == alone
     assert (whole := answers("eval", "pets", "--data", mixed))["n"] == 5
-    assert whole["n_left_out"] == 0
+    assert (whole["n_left_out"], whole["n_also_in_train"]) == (0, 2)
+    assert "also in training  2 of 5 texts\n" in says("eval", "pets", "--data", mixed)
     assert "without those also in training (2):" in says("eval", "pets", "--data", mixed, "--unseen")
     assert load("pets", device="cpu").evaluate(mixed, unseen=True)["n_left_out"] == 2
     assert (
@@ -412,6 +420,60 @@ def test_texts_that_stand_in_training_too_are_left_out_on_request(
     )  # what is held out by its content is nowhere else
     line = refuses("eval", "pets", "--split", "train", "--unseen")
     assert line.endswith("every text is also in training, so there is none to evaluate")
+
+
+def test_pairs_that_stand_in_training_too_are_left_out_on_request(
+    answers: Answers, says: Says, refuses: Says, tmp_path: Path
+) -> None:
+    own = load("pairs", device="cpu")
+    learnt = read_own_data(own).prepared.splits["train"]
+    fresh = [("le 1 mai le 2 mai", "May 1, May 2"), ("le 9 mai 9", "May 9, 9")]
+    mixed = [
+        (f" {learnt.source_texts[0]}", "May, May"),  # by its source
+        fresh[0],
+        ("le 2 le 2", learnt.target_texts[1]),  # by its translation
+        fresh[1],
+    ]
+    for name, pairs in (("fresh", fresh), ("mixed", mixed)):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs))
+    given = ("eval", "pairs", "--data", str(tmp_path / "mixed.tsv"))
+    alone = answers("eval", "pairs", "--data", str(tmp_path / "fresh.tsv"))
+
+    found = answers(*given, "--unseen")
+
+    assert (found["n_pairs"], found["n_left_out"], found["n_also_in_train"]) == (2, 2, 0)
+    assert found | {"n_left_out": 0, "split": alone["split"]} == alone
+    whole = answers(*given)
+    assert (whole["n_pairs"], whole["n_left_out"], whole["n_also_in_train"]) == (4, 0, 2)
+    assert "also in training    2 of 4 pairs\n" in says(*given)
+    assert "without those also in training (2)" in says(*given, "--unseen")
+    assert own.evaluate(str(tmp_path / "mixed.tsv"), unseen=True)["n_pairs"] == 2
+    line = refuses("eval", "pairs", "--split", "train", "--unseen")
+    assert line.endswith("every pair is also in training, so there is none to evaluate")
+
+
+@pytest.mark.parametrize("run", ["text", "gaps"])
+def test_how_much_of_a_text_stands_in_training_too(
+    answers: Answers, says: Says, tmp_path: Path, run: str
+) -> None:
+    half = tmp_path / "half.txt"
+    half.write_text(TEXT[:440] + TEXT[:440][::-1])
+    found = answers("eval", run, "--data", str(half))["also_in_train"]
+    assert found["share"] == pytest.approx(0.5) if run == "text" else 0.2 < found["share"] < 0.5
+    of_text = f"also in training    {found['share']:.1%}, in stretches of {found['width']} tokens or more"
+    assert of_text in says("eval", run, "--data", str(half))
+    assert answers("eval", run)["also_in_train"]["share"] > 0.5  # lines that repeat
+    assert answers("eval", run, "--split", "train")["also_in_train"] is None
+    assert "also in training" not in says("eval", run, "--split", "train")
+
+
+def test_training_data_that_are_gone_leave_it_open(answers: Answers, four_runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(four_runs / "runs" / "text", tmp_path / "moved")
+    config = tmp_path / "moved" / "config.toml"
+    config.write_text(config.read_text().replace(str(four_runs / "text.txt"), str(tmp_path / "gone.txt")))
+    (tmp_path / "other.txt").write_text(TEXT)
+    found = answers("eval", str(tmp_path / "moved"), "--data", str(tmp_path / "other.txt"))
+    assert found["also_in_train"] is None
 
 
 def train_texts() -> list[str]:

@@ -24,7 +24,11 @@ def subset_of_text(split: Split, n: int, length: int) -> Split:
 
 def subset_of_pairs(split: PairSplit, n: int) -> PairSplit:
     """Return `n` evenly spaced pairs of a split."""
-    chosen = evenly_spaced(n, len(split))
+    return pairs_at(split, evenly_spaced(n, len(split)))
+
+
+def pairs_at(split: PairSplit, chosen: np.ndarray) -> PairSplit:
+    """Return the pairs at the indices `chosen`, [n] int64."""
 
     def subset(side: PairSide) -> PairSide:
         rows = [side.row(index) for index in chosen.tolist()]

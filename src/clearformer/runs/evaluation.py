@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from clearformer.config import resolve
@@ -92,14 +92,16 @@ def check_applicable(config: RunConfig, given: Iterable[str], spelled: Spelled =
         given: The options that were given.
         spelled: Returns an option's name as the user types it.
     """
-    own, given = config.train.objective, set(given)
-    for objective in TASKS:
-        for name, about in objective.evaluation_options.items():
-            if name in given and name not in own.evaluation_options:
-                raise UserError(
-                    f"{spelled(name)}: {about} is for a run that {objective.activity}, but this one "
-                    f"{own.activity}; remove {spelled(name)}"
-                )
+    own = config.train.objective
+    for name in given:
+        others = [objective for objective in TASKS if name in objective.evaluation_options]
+        if others and name not in own.evaluation_options:
+            about = others[0].evaluation_options[name]
+            activities = " or ".join(objective.activity for objective in others)
+            raise UserError(
+                f"{spelled(name)}: {about} is for a run that {activities}, but this one {own.activity}; "
+                f"remove {spelled(name)}"
+            )
 
 
 def evaluate_run(
@@ -181,7 +183,7 @@ def other_data(run: RunLike, choice: DataChoice, spelled: Spelled = str) -> _Cho
             uses_labels=config.train.objective.predicts_classes,
         )
     data = EvaluationData(
-        config, prepared, WHOLE, choice.name, f"all of {choice.name}", partial(training_data, run)
+        config, prepared, WHOLE, choice.name, f"all of {choice.name}", cache(partial(training_data, run))
     )
     return _Chosen(data, None)
 

@@ -79,7 +79,8 @@ def evaluate(
         context: Language models: tokens in a window (by default the model's maximum length).
         stride: Language models: tokens from the start of one window to the next (by default half the context).
         beams: Translators: beams of the search that translates (by default 5); 1 is greedy.
-        unseen: Classifiers: whether to leave out texts that are in the training split too.
+        unseen: Classifiers and translators: whether to leave out texts, and pairs with a source or translation, that
+            are in the training split too.
         dtype: The type of the matrix products (autocast), also by name (`bfloat16`). By default as in training.
         allow_changed: Whether to read the run's own data even if they have changed since training.
 

@@ -14,6 +14,7 @@ from clearformer.model.config import ModelConfig
 from clearformer.text import TokenizerConfig
 
 DEFAULT_BATCH_SIZE = 32
+UNSEEN = "skipping what is also in training"
 
 
 class ObjectiveSpec(Spec):
@@ -115,7 +116,7 @@ class TranslationObjective(ObjectiveSpec):
     data_kinds: ClassVar[tuple[str, ...]] = ("pairs",)
     activity: ClassVar[str] = "translates"
     usage: ClassVar[str] = ": clearformer translate {run} FILE"
-    evaluation_options: ClassVar[Mapping[str, str]] = {"beams": "beam search"}
+    evaluation_options: ClassVar[Mapping[str, str]] = {"beams": "beam search", "unseen": UNSEEN}
     has_r_drop: ClassVar[bool] = True
 
     batch_tokens: PositiveInt = 4096
@@ -220,7 +221,7 @@ class ClassificationObjective(EncoderObjective):
     usage: ClassVar[str] = ": clearformer classify {run} FILE"
     evaluation_options: ClassVar[Mapping[str, str]] = {
         "figure": "the confusion matrix",
-        "unseen": "skipping texts that are also in training",
+        "unseen": UNSEEN,
     }
     predicts_classes: ClassVar[bool] = True
     has_r_drop: ClassVar[bool] = True

@@ -79,7 +79,10 @@ def command(
     ] = None,
     unseen: Annotated[
         bool,
-        typer.Option("--unseen", help="Classification: exclude texts that are also in the training data."),
+        typer.Option(
+            "--unseen",
+            help="Classification, translation: exclude texts and pairs that are also in the training data.",
+        ),
     ] = False,
     average: Average = 1,
     checkpoint: Checkpoint = "latest",
@@ -96,6 +99,9 @@ def command(
     Translation: loss, perplexity and accuracy on the tokens of the given translations; BLEU, chrF and exact match of
     the model's own. Masked tokens: loss, perplexity and accuracy. Classification: accuracy, macro-F1 and the confusion
     matrix, next to a baseline of TF-IDF and logistic regression.
+
+    Each also says how much of the data stands in the run's training data too: a score on that part shows what was
+    learnt by heart.
     """
     with importing():
         from clearformer.cli.views.evaluation import evaluation_text

@@ -11,7 +11,6 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from clearformer.data import LabelledData, Progress
-from clearformer.data.holding_out import also_in
 from clearformer.data.labelled.batches import (
     LabelledBatches,
     TooLong,
@@ -40,6 +39,7 @@ from clearformer.training.objectives import ClassificationObjective, ObjectiveSp
 from clearformer.training.tasks.losses import summed_loss
 from clearformer.training.tasks.r_drop import summed_r_drop, twice
 from clearformer.training.tasks.reports import EvaluationReport, Figure, Section
+from clearformer.training.tasks.seen import choose_rows
 from clearformer.training.tasks.task import (
     SAMPLE_CHARACTERS,
     EvaluationData,
@@ -177,8 +177,8 @@ class ClassificationTask(Task):
         """Measure how well an encoder classifies, and how well the baseline does."""
         assert isinstance(data.config.data, LabelledData)
         texts = data.prepared.splits[data.split]
-        left_out = seen_in_training(data, texts) if options.unseen else np.zeros(len(texts), bool)
-        texts = labelled_at(texts, np.flatnonzero(~left_out))
+        chosen = choose_rows(data, texts, unseen=options.unseen)
+        texts = labelled_at(texts, chosen.indices)
         too_long = data.config.data.too_long
         check_lengths([texts], trained.model.config.max_seq_len, too_long, is_trained=True)
         scores = evaluate_classes(
@@ -189,19 +189,17 @@ class ClassificationTask(Task):
             dtype=options.dtype,
         ).report
         baseline = baseline_on(data, texts)
-        without = f", without those also in training ({int(left_out.sum()):,})"
-        description = data.description + (without if options.unseen else "")
+        figures = (*class_figures(scores, baseline), *chosen.figures)
         sections = (
-            Section(heading=f"{description}:", figures=class_figures(scores, baseline)),
+            Section(heading=f"{chosen.description}:", figures=figures),
             Section(text=scores.table()),
             Section(text=scores.confusion_table()),
         )
         values = scores.to_json() | {
             "labels": list(scores.names),
-            "n_left_out": int(left_out.sum()),
             "baseline": None if isinstance(baseline, str) else baseline_values(baseline),
         }
-        return EvaluationReport(sections, values, scores)
+        return EvaluationReport(sections, values | chosen.values, scores)
 
     # --- reports --------------------------------------------------------------------------------------------
 
@@ -244,22 +242,6 @@ class ClassificationTask(Task):
             f"eval {run}{self.split_to_evaluate()}",
             f"train {begin_with} data.path=YOUR.tsv train.max_seconds=120",
         )
-
-
-def seen_in_training(data: EvaluationData, texts: LabelledSplit) -> np.ndarray:
-    """Return which of the texts are in the training split too, ignoring white space, as [N] bool.
-
-    Raises:
-        DataError: all of them are, or the training texts cannot be read.
-        RunError: the run has no training texts.
-    """
-    trained_on = data.training_data()
-    assert isinstance(trained_on, LabelledDataset)
-    train = trained_on.splits["train"].texts
-    seen = np.array(list(also_in(((text,) for text in texts.texts), ((text,) for text in train))))
-    if seen.all():
-        raise DataError(f"{data.description}: every text is also in training, so there is none to evaluate")
-    return seen
 
 
 def class_figures(scores: ClassificationReport, baseline: Baseline | str) -> tuple[Figure, ...]:

@@ -17,7 +17,7 @@ from clearformer.data.labelled.batches import (
     draw_with_dropout,
     in_length_order,
 )
-from clearformer.data.labelled.preparing import LabelledDataset, prepare_labelled
+from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit, prepare_labelled
 from clearformer.data.locating.places import Example
 from clearformer.data.locating.windows import find_windows
 from clearformer.data.masking import MaskedBatch, Masking, Rows, TextWindows, windows_in_order
@@ -38,6 +38,7 @@ from clearformer.training.tasks.reports import (
     one_vocabulary,
     vocabulary_note,
 )
+from clearformer.training.tasks.seen import choose_rows, seen_text
 from clearformer.training.tasks.task import (
     EvaluationData,
     EvaluationOptions,
@@ -226,10 +227,11 @@ class MaskedTask(Task):
         cls, trained: TrainedModel, data: EvaluationData, options: EvaluationOptions
     ) -> EvaluationReport:
         """Measure how well an encoder fills in masked tokens."""
-        if isinstance(data.prepared, LabelledDataset):
+        split = data.prepared.splits[data.split]
+        if isinstance(split, LabelledSplit):
             assert isinstance(data.config.data, LabelledData)
-            texts, length = data.prepared.splits[data.split], trained.model.config.max_seq_len
-            check_lengths([texts], length, data.config.data.too_long, is_trained=True)
+            length = trained.model.config.max_seq_len
+            check_lengths([split], length, data.config.data.too_long, is_trained=True)
         batches = masked_in_order(data.config, data.prepared, data.split)
         result = evaluate_masked(trained.model, batches, dtype=options.dtype)
         if result is None:
@@ -241,9 +243,11 @@ class MaskedTask(Task):
             f"{one_vocabulary(trained.tokenizer.vocab_size)},\nand never with those of a left-to-right model."
         )
         predicted = f"{count(result.n_tokens, 'masked token')}, the same every time"
+        is_labelled = isinstance(split, LabelledSplit)
+        seen = choose_rows(data, split, unseen=False) if is_labelled else seen_text(data, split)
         figures = accuracy_figures(result, "the masked tokens", predicted, data.description)
-        sections = (Section(figures=figures), Section(text=note))
-        return EvaluationReport(sections, result.to_json())
+        sections = (Section(figures=(*figures, *seen.figures)), Section(text=note))
+        return EvaluationReport(sections, result.to_json() | seen.values)
 
     # --- reports --------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from clearformer.training.tasks.reports import (
     token_figures,
     vocabulary_note,
 )
+from clearformer.training.tasks.seen import seen_text
 from clearformer.training.tasks.task import (
     EvaluationData,
     EvaluationOptions,
@@ -157,9 +158,10 @@ class NextTokenTask(Task):
         cls, trained: TrainedModel, data: EvaluationData, options: EvaluationOptions
     ) -> EvaluationReport:
         """Measure how well a decoder predicts a text."""
+        text = data.prepared.splits[data.split]
         result = evaluate_split(
             trained.model,
-            data.prepared.splits[data.split],
+            text,
             trained.tokenizer,
             context=options.context,
             stride=options.stride,
@@ -169,8 +171,10 @@ class NextTokenTask(Task):
         if result.bits_per_char is not None:
             of_the_text = "bits per character and byte, and perplexity per word"
             note += f";\n{of_the_text}, are comparable between any models of the same text"
-        sections = (Section(figures=text_figures(result, data.description)), Section(text=f"{note}."))
-        return EvaluationReport(sections, result.to_json())
+        seen = seen_text(data, text)
+        figures = (*text_figures(result, data.description), *seen.figures)
+        sections = (Section(figures=figures), Section(text=f"{note}."))
+        return EvaluationReport(sections, result.to_json() | seen.values)
 
     # --- reports --------------------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class EvaluationOptions:
         stride: Tokens from the start of one window to the next.
         beams: Beams of the search that translates; see `n_beams`.
         dtype: The type of the matrix products.
-        unseen: Whether to leave out labelled texts that are in the training split too.
+        unseen: Whether to leave out labelled texts, or pairs, that are in the training split too.
     """
 
     dtype: torch.dtype

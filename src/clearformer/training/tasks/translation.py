@@ -13,7 +13,7 @@ from clearformer.data.locating.places import Example
 from clearformer.data.pairs.merge_dropout import ReadAnew
 from clearformer.decoding.text.translations import translate
 from clearformer.errors import count, shortened
-from clearformer.evaluation.subsets import subset_of_pairs
+from clearformer.evaluation.subsets import pairs_at, subset_of_pairs
 from clearformer.evaluation.teacher_forcing import PairLoss, evaluate_pairs
 from clearformer.evaluation.translation import evaluate_translation
 from clearformer.model import EncoderDecoder
@@ -34,6 +34,7 @@ from clearformer.training.tasks.reports import (
     one_vocabulary,
     vocabulary_note,
 )
+from clearformer.training.tasks.seen import choose_rows
 from clearformer.training.tasks.task import (
     SAMPLE_CHARACTERS,
     EvaluationData,
@@ -134,7 +135,8 @@ class TranslationTask(Task):
         cls, trained: TrainedModel, data: EvaluationData, options: EvaluationOptions
     ) -> EvaluationReport:
         """Measure how well an encoder-decoder predicts given translations, and how good its own are."""
-        split = data.prepared.splits[data.split]
+        chosen = choose_rows(data, data.prepared.splits[data.split], unseen=options.unseen)
+        split = pairs_at(data.prepared.splits[data.split], chosen.indices)
         forced = evaluate_pairs(trained.model, split, trained.tokenizer, dtype=options.dtype)
         own = evaluate_translation(
             trained, split.source_texts, split.target_texts, beams=options.n_beams, dtype=options.dtype
@@ -142,15 +144,16 @@ class TranslationTask(Task):
         predicted = f"{count(forced.n_tokens, 'token')} of {count(forced.n_pairs, 'translation')}"
         search = "greedily" if options.n_beams == 1 else f"by beam search with {options.n_beams} beams"
         cut = f"; {own.n_cut:,} were cut at the maximum length" if own.n_cut else ""
+        figures = accuracy_figures(forced, "the tokens", predicted, chosen.description)
         sections = (
-            Section(figures=accuracy_figures(forced, "the tokens", predicted, data.description)),
+            Section(figures=(*figures, *chosen.figures)),
             Section(text=f"Translated {search}{cut}:\n{own.scores}"),
             Section(
                 text=f"{one_vocabulary(trained.tokenizer.vocab_size)};\n"
                 "BLEU and chrF are comparable between any models on the same sentences with the same signature."
             ),
         )
-        return EvaluationReport(sections, forced.to_json() | own.to_json())
+        return EvaluationReport(sections, forced.to_json() | own.to_json() | chosen.values)
 
     # --- reports --------------------------------------------------------------------------------------------
 
