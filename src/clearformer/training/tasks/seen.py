@@ -62,7 +62,7 @@ def choose_rows(data: EvaluationData, rows: PairSplit | LabelledSplit, *, unseen
         RunError: with `unseen`, the run has no training data.
     """
     noun = "pair" if isinstance(rows, PairSplit) else "text"
-    train = data.training_data().splits["train"] if unseen else _other_training_split(data)
+    train: Any = data.training_data().splits["train"] if unseen else _other_training_split(data)
     everything = np.arange(len(rows))
     if train is None:
         return ChosenRows(everything, data.description, (), {"n_also_in_train": None, "n_left_out": 0})
