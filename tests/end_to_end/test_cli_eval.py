@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from clearformer.cli import main
+from clearformer.data import PairSplit
 from clearformer.decoding import translate
 from clearformer.evaluation.classes.baseline import tfidf_baseline
 from clearformer.evaluation.figures import SUFFIXES
@@ -427,6 +428,7 @@ def test_pairs_that_stand_in_training_too_are_left_out_on_request(
 ) -> None:
     own = load("pairs", device="cpu")
     learnt = read_own_data(own).prepared.splits["train"]
+    assert isinstance(learnt, PairSplit)
     fresh = [("le 1 mai le 2 mai", "May 1, May 2"), ("le 9 mai 9", "May 9, 9")]
     mixed = [
         (f" {learnt.source_texts[0]}", "May, May"),  # by its source
