@@ -57,9 +57,30 @@ def test_pairs_are_a_text_and_its_output(answers: Answers, refuses: Says, lines:
     assert "lines.txt, line 2: give text<TAB>output, one tab between them" in refuses(
         "score", "pairs", lines("le 3 mai\tMay 3", "le 3 mai")
     )
-    assert "--prefix: only a decoder reads one" in refuses(
-        "score", "pairs", lines("one\tun"), "--prefix", "x"
-    )
+    assert "--prefix: only a decoder takes it" in refuses("score", "pairs", lines("one\tun"), "--prefix", "x")
+
+
+def test_a_long_line_at_a_context_and_a_stride(
+    answers: Answers, says: Says, refuses: Says, lines: Callable[..., str]
+) -> None:
+    """One long line has the loss of the same text in a file, as eval measures it."""
+    text = "the quick brown fox jumps over the lazy dog the lazy fox"
+    file = lines(text)
+    one_line = Path(file).with_name("one.txt")
+    one_line.write_text(text)
+    losses = []
+    for given in (("--context", "7", "--stride", "2"), ("--stride", "13"), ()):
+        [found] = answers("score", "text", file, *given, "--device", "cpu")["lines"]
+        of_eval = answers("eval", "text", "--data", str(one_line), *given, "--device", "cpu")
+        assert len(found["tokens"]) == of_eval["n_tokens"]
+        assert -found["logprob"] / of_eval["n_tokens"] == pytest.approx(of_eval["loss"], rel=1e-6)
+        losses.append(of_eval["loss"])
+    assert len(set(losses)) == 3
+    [own] = cf.load("text", device="cpu").score(text, context=7, stride=2)
+    assert -own.logprob / len(own.tokens) == pytest.approx(losses[0], rel=1e-6)
+    assert "--stride: from 1 to the context of 13" in refuses("score", "text", file, "--stride", "14")
+    assert "--context: from 1 to 13" in refuses("score", "text", file, "--context", "99")
+    assert "--stride: only a decoder takes it" in refuses("score", "gaps", file, "--stride", "2")
 
 
 def test_a_classifier_gives_no_probability(refuses: Says, lines: Callable[..., str]) -> None:

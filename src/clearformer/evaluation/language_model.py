@@ -140,7 +140,7 @@ def evaluate_split(
         UserError: the context, the stride or `n_windows` is out of range.
         DataError: the split has fewer than two tokens, or one that the model does not know.
     """
-    context, stride = _context_and_stride(model, context, stride)
+    context, stride = context_and_stride(model, context, stride)
     if n_windows is not None:
         check_whole("n_windows", n_windows, least=1)
     _check_has_predictions(split)
@@ -171,7 +171,7 @@ def evaluate_whole_and_part(
         n_windows: The number of windows in the second evaluation.
         dtype: The type of the matrix products.
     """
-    context, stride = _context_and_stride(model, None, None)
+    context, stride = context_and_stride(model, None, None)
     _check_has_predictions(split)
     windows = windows_of(len(split), context, stride)
     sums, n_counted = _sums(model, split, windows, dtype), _n_counted(windows)
@@ -355,7 +355,12 @@ def _count(split: Split, token: int | None) -> int:
     return sum(int(np.count_nonzero(stretch == token)) for stretch in stretches)
 
 
-def _context_and_stride(model: Decoder, context: int | None, stride: int | None) -> tuple[int, int]:
+def context_and_stride(model: Decoder, context: int | None, stride: int | None) -> tuple[int, int]:
+    """Return the context and the stride, as given or the usual ones.
+
+    Raises:
+        UserError: one of them is out of range.
+    """
     limit = model.config.max_seq_len
     context = limit if context is None else context
     check_whole("context", context)

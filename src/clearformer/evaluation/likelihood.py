@@ -34,7 +34,7 @@ from clearformer.errors import NonFiniteError, TokenizerError, UserError, count
 from clearformer.evaluation.language_model import (
     LOGITS_AT_ONCE,
     TOKENS_AT_ONCE,
-    default_stride,
+    context_and_stride,
     perplexity_of,
     windows_of,
 )
@@ -89,27 +89,31 @@ def score(
     outputs: Texts | None = None,
     *,
     prefix: Text | None = None,
+    context: int | None = None,
+    stride: int | None = None,
     dtype: torch.dtype | str | None = None,
     place: Callable[[int], str] = "text {}".format,
 ) -> list[TextScore]:
     """Return the log-probability of each text, in order.
 
-    A text longer than the model reads is read in windows, each prediction from half of them or more. Where no <bos> of
-    the tokenizer and no `prefix` comes before a text, its first token is not predicted: to rank texts by their first
-    tokens too, give a prefix such as a line's end.
+    A text longer than the context is read in windows, each prediction from context - stride tokens or more. Where no
+    <bos> of the tokenizer and no `prefix` comes before a text, its first token is not predicted: to rank texts by their
+    first tokens too, give a prefix such as a line's end.
 
     Args:
         run: A language model, an encoder-decoder, or an encoder that fills in masked tokens.
         texts: The texts, or the ids of their tokens [T]; a single one is treated as a list of one.
         outputs: For an encoder-decoder, the output of each text, whose log-probability is returned, <eos> included.
         prefix: For a language model, a text that comes before each of them and is not counted.
+        context: For a language model, the most tokens to predict from; by default the model's maximum length.
+        stride: For a language model, tokens from the start of one window to the next; by default half the context.
         dtype: The type of the matrix products (autocast), also by name (`bfloat16`). By default as around the call.
         place: Returns the name of the n-th text (counted from 1) for messages, such as a file and a line.
 
     Raises:
-        UserError: the run's model classifies, its tokenizer lacks a special token, `outputs` or `prefix` is not for
-            this model, their number differs, a text with an output is empty, or one is longer than an encoder or
-            encoder-decoder reads.
+        UserError: the run's model classifies, its tokenizer lacks a special token, an argument is not for this model
+            or out of range, the number of outputs differs, a text with an output is empty, or one is longer than an
+            encoder or encoder-decoder reads.
         TokenizerError: a text holds a character that the tokenizer lacks.
         NonFiniteError: the model's scores are not finite.
     """
@@ -118,8 +122,9 @@ def score(
     model, tokenizer, given = run.model, run.tokenizer, texts_of(texts)
     if outputs is not None and not isinstance(model, EncoderDecoder):
         raise UserError(f"outputs: only an encoder-decoder has them; model.family is {model.config.family}")
-    if prefix is not None and not isinstance(model, Decoder):
-        raise UserError(f"prefix: only a decoder reads one; model.family is {model.config.family}")
+    for name, value in {"prefix": prefix, "context": context, "stride": stride}.items():
+        if value is not None and not isinstance(model, Decoder):
+            raise UserError(f"{name}: only a decoder takes it; model.family is {model.config.family}")
     if isinstance(model, EncoderDecoder):
         rows = encoded(tokenizer, _written(given, outputs), place)
         pieces = _outputs(model, tokenizer, given, rows, place)
@@ -127,7 +132,8 @@ def score(
         marks = tokenizer.marks[0].tolist()
         rows = [without(marks, row) for row in encoded(tokenizer, given, place)]
         before = with_specials(_prefix(tokenizer, prefix), marks)
-        pieces = [piece for i, row in enumerate(rows) for piece in _windows(model, i, before, row)]
+        sizes = context_and_stride(model, context, stride)
+        pieces = [piece for i, row in enumerate(rows) for piece in _windows(i, before, row, *sizes)]
     else:
         assert isinstance(model, Encoder)
         rows = encoded(tokenizer, given, place)
@@ -169,13 +175,14 @@ def _prefix(tokenizer: Tokenizer, prefix: Text | None) -> list[int]:
         raise UserError(f"prefix: {error}") from None
 
 
-def _windows(model: Decoder, text: int, before: Sequence[int], ids: Sequence[int]) -> Iterator[_Piece]:
+def _windows(
+    text: int, before: Sequence[int], ids: Sequence[int], context: int, stride: int
+) -> Iterator[_Piece]:
     """Yield the windows that predict every token of a text, but the very first if nothing comes before it."""
     tokens, first = [*before, *ids], max(1, len(before))
     if len(tokens) <= first:
         return
-    limit = model.config.max_seq_len
-    for windows in windows_of(len(tokens), limit, default_stride(limit)):
+    for windows in windows_of(len(tokens), context, stride):
         for start in windows.starts.tolist():
             end = start + windows.length
             target = max(first, end - windows.n_counted + 1)  # the first one that counts here

@@ -204,7 +204,7 @@ def test_what_does_not_fit_the_model_is_refused() -> None:
         score(pairs, "a")
     with pytest.raises(UserError, match=r"^outputs: 1 output for 2 texts$"):
         score(pairs, ["a", "b"], ["c"])
-    with pytest.raises(UserError, match=r"^prefix: only a decoder reads one; model\.family is encoder$"):
+    with pytest.raises(UserError, match=r"^prefix: only a decoder takes it; model\.family is encoder$"):
         score(gaps, "a", prefix="b")
     with pytest.raises(UserError, match=r"^prefix: a text must be a string or token ids; got 5$"):
         score(run_of(), "a", prefix=5)  # type: ignore[arg-type]

@@ -217,7 +217,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
         folder = RunFolder(tmp_path / "runs" / name)
         folder.create(
             resolve_settings("quick", [{"model": {"vocab_size": 17}}, settings]),
-            CharTokenizerSpec().train(["ab"]),
+            CharTokenizerSpec().train([settings.get("tokenizer", {}).get("kind", "ab")]),
             sha256,
         )
         lines = [
@@ -354,6 +354,17 @@ def test_losses_of_other_tokens_data_or_tasks_come_with_a_caveat(run: Callable[.
     told = " ".join(as_text(compare("a", "tokens")).split())  # its lines are wrapped
     assert told.startswith(TOKENS)
     assert "held-out loss, tokens minus a" in told
+
+
+def test_the_same_tokens_made_in_another_way_need_no_caveat(run: Callable[..., Path]) -> None:
+    made = run("made", 3.0, 2.0, tokenizer={"kind": "char"})
+    read = run("read", 3.0, 2.0, tokenizer={"kind": "file", "path": str(made / "tokenizer.json")})
+    shutil.copy(made / "tokenizer.json", read)
+    found = compare("made", "read")
+    assert "tokenizer.kind" in found.differ
+    assert found.caveats == []
+    CharTokenizerSpec().train(["other"]).save(read / "tokenizer.json")
+    assert compare("made", "read").caveats == [TOKENS]
 
 
 def test_losses_of_other_tasks_are_not_subtracted(run: Callable[..., Path]) -> None:

@@ -43,6 +43,24 @@ def command(
         str | None,
         typer.Option(metavar="TEXT", help="Language model: text before each line, which is not counted."),
     ] = None,
+    context: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Language model: tokens per context.",
+            show_default="the model's maximum",
+        ),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Language model: tokens between the starts of two contexts.",
+            show_default="half the context",
+        ),
+    ] = None,
     average: Average = 1,
     checkpoint: Checkpoint = "latest",
     device: Device = "auto",
@@ -70,12 +88,14 @@ def command(
     if config.model.family == "encoder-decoder":
         lines, outputs = both_sides(lines, standard_input.name_of(file))
     trained = open_run(run, checkpoint, device, average)
-    with named_as_options(("prefix",)):
+    with named_as_options(("prefix", "context", "stride")):
         scores = score(
             trained,
             lines,
             outputs,
             prefix=prefix,
+            context=context,
+            stride=stride,
             dtype=dtype_of(trained, dtype),
             place=lambda number: f"{standard_input.name_of(file)}, line {number}",
         )

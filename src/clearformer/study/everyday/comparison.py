@@ -23,7 +23,7 @@ from clearformer.study.trials import deciding, digest, is_place
 from clearformer.text import ByteTokenizerSpec
 from clearformer.training.config import RunConfig
 from clearformer.training.store.checkpoint import list_checkpoints
-from clearformer.training.store.folder import RunFolder, read_metrics
+from clearformer.training.store.folder import RunFolder, read_metrics, sha256_of
 
 VALUES = ("train_loss", "val_loss")
 IN_EVERY_LINE = ("step", "seconds", "tokens", "loss")
@@ -153,9 +153,12 @@ def compare(*runs: RunLike | str | PathLike[str]) -> Comparison:
 def caveats_between(folders: Sequence[RunFolder]) -> list[str]:
     """Return a sentence for each reason not to compare the losses of runs."""
     configs = [folder.read_config() for folder in folders]
-    differ = differing([flat(whole(config)) for config in configs])
-    classify = all(config.train.objective.predicts_classes for config in configs)
-    return caveats(_differ_in_data(differ, [_data_of(folder) for folder in folders]), classify)
+    differ = _differ_in_data(
+        differing([flat(whole(config)) for config in configs]), [_data_of(folder) for folder in folders]
+    )
+    if len({sha256_of(folder.tokenizer_file) for folder in folders} - {None}) == 1:  # made in different ways
+        differ = [key for key in differ if key.partition(".")[0] != "tokenizer"]
+    return caveats(differ, all(config.train.objective.predicts_classes for config in configs))
 
 
 def _folder_of(run: RunLike | str | PathLike[str]) -> RunFolder:
