@@ -175,6 +175,22 @@ def test_train_replaces_a_file_only_when_forced(corpus: Path, tmp_path: Path):
     assert load_tokenizer(out).kind == "bpe"
 
 
+def test_train_finds_a_file_in_the_home_folder(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "t.json").write_text("mine")
+    assert "exists: choose another --out" in refusal("train", corpus, "--out", "~/t.json")
+    assert (tmp_path / "t.json").read_text() == "mine"
+
+
+def test_train_does_not_write_beside_the_special_tokens_of_another_tokenizer(corpus: Path, tmp_path: Path):
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
+    out = tmp_path / "tokenizer.json"
+    for more in ((), ("--force",)):
+        message = refusal("train", corpus, "--out", out, *more)
+        assert "tokenizer_config.json exists and names the special tokens of tokenizer.json" in message
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -308,6 +324,9 @@ def test_show_finds_a_run_by_folder_and_by_name(
     monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
     by_folder = succeed("show", "the", "--tokenizer", tmp_path / "runs" / "first").stdout
     assert f"char tokenizer, {N_CHARS} tokens" in by_folder
+    assert succeed("show", "the", "--tokenizer", "first").stdout == by_folder
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "first").mkdir()  # no tokenizer is in it
     assert succeed("show", "the", "--tokenizer", "first").stdout == by_folder
 
 

@@ -235,5 +235,28 @@ def test_a_vocabulary_without_an_end(marian: Path) -> None:
         from_older_files(marian)
 
 
+def test_outputs_that_are_cut_otherwise_come_with_a_warning(
+    marian: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from_older_files(marian)
+    assert "so that their losses differ from those of transformers; translations do not" in caplog.text
+    caplog.clear()
+    (marian / "target.spm").write_bytes((marian / "source.spm").read_bytes())
+    from_older_files(marian)
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config", "config"])
+def test_files_of_a_class_with_rules_of_its_own_are_refused(file: str, tmp_path: Path) -> None:
+    gpt2_folder(tmp_path, **{file: {"tokenizer_class": "GPT2TokenizerFast"}})
+    assert from_older_files(tmp_path)
+    gpt2_folder(tmp_path, **{file: {"tokenizer_class": "Qwen2Tokenizer"}})
+    with pytest.raises(
+        TokenizerError,
+        match=rf"{file}\.json: tokenizer_class: Qwen2Tokenizer reads vocab\.json and merges\.txt in",
+    ):
+        from_older_files(tmp_path)
+
+
 def test_no_vocabulary(tmp_path: Path) -> None:
     assert from_older_files(tmp_path) is None

@@ -118,7 +118,8 @@ def _ours(document: Mapping[str, Any]) -> OwnTokenizer:
         case "BPE":
             return _of_bpe(document, specials)
         case other:
-            _tokens_by_id(document["model"].get("vocab"))
+            if isinstance(vocab := document["model"].get("vocab"), Mapping) or not vocab:
+                _tokens_by_id(vocab)
             raise NotOursError(f"its model is {shown(other)}")
 
 

@@ -22,6 +22,7 @@ from clearformer.text import (
     load_tokenizer,
     specials_of,
 )
+from clearformer.text.tokenizer import added_token
 
 TEXT = "the cat sat on the mat; a naïve dog sat by it\nand the cat slept\n" * 3
 KINDS = {
@@ -95,6 +96,115 @@ def test_the_parts_that_special_tokens_play() -> None:
     assert roles["bos_token"] == "<bos>"
     assert "eos_token" not in roles
     assert roles["padding_side"] == "left"
+
+
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+
+
+def read_from(folder: Path, names: list[str], post_processor: Any, **files: Any) -> Tokenizer:
+    """Write a tokenizer.json with special tokens as others make it, and read it as `tokenizer=file` does."""
+    return load_tokenizer(file_of_others(folder, names, post_processor, **files))
+
+
+def file_of_others(folder: Path, names: list[str], post_processor: Any, **files: Any) -> Path:
+    document = json.loads(ByteTokenizerSpec().train().to_json())
+    n = len(document["model"]["vocab"])
+    document["model"]["vocab"] |= {name: n + i for i, name in enumerate(names)}
+    document["added_tokens"] = [added_token(name, n + i) for i, name in enumerate(names)]
+    files["tokenizer"] = document | {"post_processor": post_processor}
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    return folder / "tokenizer.json"
+
+
+def around(before: list[str], behind: list[str]) -> dict[str, Any]:
+    """A part of a tokenizer.json that puts tokens around a text; their ids are those of `file_of_others`."""
+    marks = [[{"SpecialToken": {"id": name, "type_id": 0}} for name in names] for names in (before, behind)]
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    ids = {"<s>": 256, "</s>": 257, "<more>": 258}
+    return {
+        "type": "TemplateProcessing",
+        "single": [*marks[0], text, *marks[1]],
+        "pair": [text, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {n: {"id": n, "ids": [ids[n]], "tokens": [n]} for n in before + behind},
+    }
+
+
+@pytest.mark.parametrize(
+    ("family", "names", "post_processor"),
+    [
+        ("decoder", ["<|endoftext|>"], BYTE_LEVEL),
+        ("encoder", ["[PAD]", "[CLS]", "[SEP]", "[MASK]"], BYTE_LEVEL),
+        ("encoder-decoder", ["<pad>", "<s>", "</s>"], BYTE_LEVEL),
+        (
+            "decoder",
+            ["[CLS]", "[SEP]"],
+            {"type": "BertProcessing", "sep": ["[SEP]", 257], "cls": ["[CLS]", 256]},
+        ),
+        ("encoder-decoder", ["<s>", "</s>"], around(["<s>"], ["</s>"])),
+    ],
+)
+def test_a_file_of_others_puts_around_a_text_what_our_models_read(
+    family: str, names: list[str], post_processor: Any, tmp_path: Path
+) -> None:
+    tokenizer = read_from(tmp_path, names, post_processor)
+    plain = tokenizer.encode("the cat").tolist()
+    expected = {
+        "decoder": [tokenizer.bos_id, *plain],
+        "encoder": [tokenizer.bos_id, *plain, tokenizer.eos_id],
+        "encoder-decoder": [*tokenizer.before_pair, *plain, tokenizer.eos_id],
+    }
+    assert None not in expected[family]
+    assert backend_of(tokenizer, family).encode("the cat").ids == expected[family]
+
+
+@pytest.mark.parametrize("config_says", [1, None, 256])
+def test_bos_is_what_the_tokenizer_puts_before_a_text(config_says: int | None, tmp_path: Path) -> None:
+    """As in transformers, whose config.json has a class's default where nobody set it."""
+    file_of_others(tmp_path, ["<s>", "</s>"], around(["<s>"], []), tokenizer_config={"bos_token": "<s>"})
+    fields = Fields({"eos_token_id": 257} | ({} if config_says is None else {"bos_token_id": config_says}))
+    back = read_tokenizer(tmp_path, fields, ModelConfig(vocab_size=258))
+    assert (back.bos_id, back.eos_id) == (256, 257)
+
+
+def test_a_token_behind_every_text_is_not_put_before_one(tmp_path: Path) -> None:
+    file_of_others(tmp_path, ["<s>"], around([], ["<s>"]), tokenizer_config={"eos_token": "<s>"})
+    fields = Fields({"eos_token_id": 256, "bos_token_id": 256})
+    back = read_tokenizer(tmp_path, fields, ModelConfig(vocab_size=257))
+    assert (back.bos_id, back.eos_id) == (None, 256)
+
+
+def test_of_several_tokens_before_a_text_the_first_is_put_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file_of_others(tmp_path, ["<s>", "</s>", "<more>"], around(["<s>", "<more>"], []))
+    back = read_tokenizer(tmp_path, Fields({}), ModelConfig(vocab_size=259))
+    assert back.bos_id == 256
+    assert "puts <s> <more> before a text; clearformer puts the first of them alone" in caplog.text
+
+
+def test_tokens_that_only_the_configuration_names_are_there(tmp_path: Path) -> None:
+    """As transformers adds them to a tokenizer.json that lacks them."""
+    added = {"257": {"content": "<new>", "special": False}, "258": {"content": "<end>", "special": True}}
+    config = {"added_tokens_decoder": added, "eos_token": "<end>"}
+    file_of_others(tmp_path, ["<s>"], None, tokenizer_config=config)
+    back = read_tokenizer(tmp_path, Fields({}), ModelConfig(vocab_size=259))
+    assert back.eos_id == 258
+    assert 257 in back.encode("the <new> cat").tolist()
+    assert back.decode(back.encode("the <new> cat")) == "the <new> cat"
+
+
+def test_added_words_of_any_letters_come_back(tmp_path: Path) -> None:
+    """Letters such as é spell other bytes in a byte-level vocabulary."""
+    file = file_of_others(tmp_path, ["café", "straße", "東京"], None)
+    document = json.loads(file.read_text(encoding="utf-8"))
+    document["added_tokens"] = [token | {"special": False} for token in document["added_tokens"]]
+    file.write_text(json.dumps(document), encoding="utf-8")
+    tokenizer = load_tokenizer(file)
+    text = "the café in the straße, 東京"
+    assert {256, 257, 258} <= set(tokenizer.encode(text).tolist())
+    assert tokenizer.lossless
+    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 # --- and back ---------------------------------------------------------------------------------------------
@@ -195,7 +305,7 @@ def test_an_id_beyond_the_vocabulary_is_none(ids: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ids", ["2", 2.0, True, [1, "2"], {"id": 2}])
-@pytest.mark.parametrize("name", ["eos_token_id", "pad_token_id", "bos_token_id"])
+@pytest.mark.parametrize("name", ["eos_token_id", "pad_token_id"])
 def test_an_id_that_is_no_number_is_refused(name: str, ids: Any, tmp_path: Path) -> None:
     tokenizer = tokenizer_of("byte", "decoder")
     written(tokenizer, "decoder", tmp_path)

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from clearformer.errors import CheckpointError, ClearformerError, ConfigError, RunError, TokenizerError
 from clearformer.interop.architectures import ARCHITECTURES, Architecture
+from clearformer.interop.architectures.bert import Bert
 from clearformer.interop.architectures.llama import Llama
 from clearformer.interop.architectures.t5 import T5
 from clearformer.interop.mapping.fields import Fields
@@ -419,6 +420,15 @@ def test_a_table_of_sines_that_was_trained_is_refused(placement: str, tmp_path: 
     read_model(tmp_path)
     save_file(tensors | {name: tensors[name] + 0.01}, file)
     assert re.search(rf"{name} does not hold the sines and cosines", str(refusal(tmp_path)))
+
+
+@pytest.mark.parametrize("other", ["BertForTokenClassification", "BertForMultipleChoice"])
+def test_a_bert_with_another_head_is_refused(other: str) -> None:
+    """Its tensors may have the names of a classifier of texts."""
+    for known in (None, ["BertForSequenceClassification"], ["BertModel"]):
+        assert Bert().read(Fields({"architectures": known})).family == "encoder"
+    with pytest.raises(ConfigError, match=f"architectures: clearformer reads .*; got .*{other}"):
+        Bert().read(Fields({"architectures": [other]}), frozenset({"classifier.weight"}))
 
 
 def test_names_of_the_first_berts(tmp_path: Path) -> None:

@@ -232,3 +232,15 @@ def test_an_imported_file_keeps_its_line_ends(tmp_path: Path):
     path.write_bytes(content)
     load_tokenizer(path).save(path)
     assert path.read_bytes() == content
+
+
+def test_a_vocabulary_with_scores_needs_no_name_of_its_kind(tmp_path: Path):
+    """As those of before the kinds of models had names."""
+    document = json.loads(
+        UnigramTokenizerSpec(vocab_size=300).train(["the cat sat on the mat"] * 9).to_json()
+    )
+    del document["model"]["type"]
+    (tmp_path / "old.json").write_text(json.dumps(document))
+    read = load_tokenizer(tmp_path / "old.json")
+    assert read.kind == "imported"
+    assert read.decode(read.encode("the mat")) == "the mat"

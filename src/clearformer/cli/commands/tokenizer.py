@@ -131,11 +131,18 @@ def train(
 ) -> None:
     """Train a tokenizer and write tokenizer.json."""
     from clearformer.text import specials_of
+    from clearformer.text.kinds.imported import config_path, named_roles
 
     check_not_empty("PATH", paths or [])
     check_not_empty("--field", [field])
+    out = user_path(out)
     if out.exists() and not force:
         raise UserError(f"{out} exists: choose another --out, or add --force to replace it")
+    if named_roles(out) is not None:
+        raise UserError(
+            f"{config_path(out)} exists and names the special tokens of {out.name}, those of another tokenizer: choose "
+            "another --out, or move it away"
+        )
     specials = {"bos": bos, "eos": eos, "unk": unk}
     options: dict[str, Any] = {name: True for name, wanted in specials.items() if wanted}
     settings = {"vocab_size": vocab_size, "lowercase": lowercase, "normalize": normalize and normalize.value}
@@ -444,11 +451,15 @@ def _find_tokenizer(name: str, text: str | None = None) -> "Tokenizer":
     if name == "gpt2":
         return GPT2TokenizerSpec().train()
     runs = runs_folder()
+    folders = []
     for candidate in (user_path(name), runs / name):
         if os.path.isdir(candidate):  # noqa: PTH112 (False, and no error, where no file can have the name)
-            return load_tokenizer(candidate / "tokenizer.json")
-        if os.path.exists(candidate):  # noqa: PTH110
+            folders.append(candidate)
+        elif os.path.exists(candidate):  # noqa: PTH110
             return load_tokenizer(candidate)
+    if folders:
+        has_one = (folder for folder in folders if (folder / "tokenizer.json").is_file())
+        return load_tokenizer(next(has_one, folders[0]) / "tokenizer.json")
     raise UserError(
         f"--tokenizer {shortened(name)}: neither a file, nor a run in {runs}/, nor one of {', '.join(NAMED)}"
         f"{did_you_mean(name, NAMED)}"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from clearformer.errors import shown
 from clearformer.interop.architectures.base import (
     ACTIVATIONS,
     Architecture,
@@ -21,6 +22,7 @@ from clearformer.model.norms import LayerNorm
 from clearformer.model.positions import Learned
 
 MASKED, CLASSIFIER = "BertForMaskedLM", "BertForSequenceClassification"
+READ = (MASKED, CLASSIFIER, "BertForPreTraining", "BertModel")
 
 
 class Bert(Architecture):
@@ -45,6 +47,11 @@ class Bert(Architecture):
         return MASKED if config.n_classes is None else CLASSIFIER
 
     def read(self, fields: Fields, names: frozenset[str] = frozenset()) -> ModelConfig:
+        named = fields.get("architectures", [])
+        if not isinstance(named, list) or any(
+            each not in READ for each in named
+        ):  # classifiers of tokens, say
+            fields.refuse("architectures", f"clearformer reads {', '.join(READ)}; got {shown(named)}")
         fields.only("is_decoder", False)
         fields.only("add_cross_attention", False)
         fields.only("tie_word_embeddings", True)

@@ -13,14 +13,15 @@ from clearformer.interop.reading import GENERATION, read_json
 from clearformer.interop.tokenizers.legacy import (
     SPECIAL_TOKENS,
     TOKENIZER_CONFIG,
+    add_tokens,
     from_older_files,
     settings_in,
     spelling_in,
 )
 from clearformer.model import ModelConfig
 from clearformer.text import Tokenizer, VocabularyTokenizer
-from clearformer.text.documents import added_tokens, open_backend
-from clearformer.text.kinds.imported import ImportedTokenizer, marks_of
+from clearformer.text.documents import added_tokens, check_is_tokenizer, open_backend
+from clearformer.text.kinds.imported import ImportedTokenizer, marks_around
 from clearformer.text.load import own_tokenizer
 from clearformer.text.tokenizer import (
     BERT_CLS,
@@ -63,15 +64,32 @@ def tokenizer_documents(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, 
             f"tokenizer.kind={tokenizer.kind} does not fit: it is a kind of your own, which transformers does not know"
         )
     document = json.loads(tokenizer.to_json())
-    if document.get("post_processor") is None:
-        document["post_processor"] = _template(tokenizer, config.family)
+    around = _read_around(tokenizer, config.family)
+    if (
+        _put_around(document) != around
+    ):  # the original's, too: a decoder reads no [SEP] at the end of a prompt
+        document["post_processor"] = _template(tokenizer, *around)
     return {TOKENIZER: document, TOKENIZER_CONFIG: _roles_there(tokenizer, config)}
 
 
-def _template(tokenizer: Tokenizer, family: str) -> dict[str, Any] | None:
-    """Put <bos> before a prompt, [CLS] and [SEP] around an encoder's text, and <eos> after a text to translate."""
-    before = _names(tokenizer, [tokenizer.bos_id] if family != "encoder-decoder" else [])
-    behind = _names(tokenizer, [tokenizer.eos_id] if family != "decoder" else [])
+def _read_around(tokenizer: Tokenizer, family: str) -> tuple[list[int], list[int]]:
+    """Return the ids that a model reads before and behind a text.
+
+    They are <bos> before a prompt, [CLS] and [SEP] around an encoder's text, and <eos> after a text to translate.
+    """
+    before = tokenizer.before_pair if family == "encoder-decoder" else (tokenizer.bos_id,)
+    behind = () if family == "decoder" else (tokenizer.eos_id,)
+    return [token for token in before if token is not None], [token for token in behind if token is not None]
+
+
+def _put_around(document: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """Return the ids that the tokenizer of a document puts before and behind a text."""
+    return ([], []) if document.get("post_processor") is None else marks_around(open_backend(document))
+
+
+def _template(tokenizer: Tokenizer, before_ids: list[int], behind_ids: list[int]) -> dict[str, Any] | None:
+    """Return the part of a document that puts these ids around a text; None if there are none."""
+    before, behind = ([tokenizer.spellings[token] for token in ids] for ids in (before_ids, behind_ids))
     if not before and not behind:
         return None
     first = [*_special(before, 0), {"Sequence": {"id": "A", "type_id": 0}}, *_special(behind, 0)]
@@ -88,10 +106,6 @@ def _template(tokenizer: Tokenizer, family: str) -> dict[str, Any] | None:
 
 def _special(names: Sequence[str], text: int) -> list[dict[str, Any]]:
     return [{"SpecialToken": {"id": name, "type_id": text}} for name in names]
-
-
-def _names(tokenizer: Tokenizer, ids: Sequence[int | None]) -> list[str]:
-    return [tokenizer.spellings[token] for token in ids if token is not None]
 
 
 def _roles_there(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, Any]:
@@ -133,7 +147,7 @@ def read_tokenizer(folder: Path, fields: Fields, config: ModelConfig) -> Tokeniz
     try:
         backend = open_backend(document)
         ids = backend.get_vocab(with_added_tokens=True)
-        before = marks_of(backend)[:1]
+        before, _ = marks_around(backend)
         _fill_up(document, ids, config.vocab_size or 0)
         roles = _roles_here(folder, fields, config, ids, before)
         if config.family == "decoder" and "pad_token" not in _named_tokens(folder):
@@ -161,7 +175,11 @@ def _written_here(folder: Path, document: dict[str, Any], config: ModelConfig) -
 def read_document(folder: Path) -> dict[str, Any]:
     """Read the tokenizer.json of a folder, or convert older files in it."""
     if (folder / TOKENIZER).is_file():
-        return read_json(folder / TOKENIZER)
+        document = read_json(folder / TOKENIZER)
+        if settings_in(folder, TOKENIZER_CONFIG).get("added_tokens_decoder"):  # of an older file, with others
+            check_is_tokenizer(document)
+            add_tokens(document, folder)
+        return document
     document = from_older_files(folder)
     if document is None:
         raise TokenizerError(
@@ -215,9 +233,16 @@ def _roles_here(
         "eos": first_of(*ends, ids.get("eos_token")),
     }
     if family == "decoder":
-        # The model was trained to read <bos> before a text only if the tokenizer itself puts it there.
-        bos = first_of(*fields.ids("bos_token_id"), ids.get("bos_token"))
-        roles["bos"] = bos if before == [bos] else None
+        # The model was trained to read <bos> before a text only if the tokenizer itself puts it there. That of
+        # config.json does not count: it is a class's default where nobody set it.
+        roles["bos"] = next(iter(before), None)
+        if len(before) > 1:
+            names = {token: name for name, token in vocabulary.items()}
+            logger.warning(
+                "%s: its tokenizer puts %s before a text; clearformer puts the first of them alone",
+                folder,
+                " ".join(names[token] for token in before),
+            )
     elif family == "encoder":
         roles |= {"bos": ids.get("cls_token"), "eos": ids.get("sep_token")}
         _check_encoder_has(roles, masked=config.n_classes is None)

@@ -1,12 +1,14 @@
 """Conversion of vocabularies from before tokenizer.json to such a file: GPT-2's, BART's, BERT's and Marian's."""
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from clearformer.errors import TokenizerError
 from clearformer.interop.reading import read_json
 from clearformer.interop.tokenizers.sentencepiece import Pieces, read_pieces
+from clearformer.text.documents import added_tokens
 from clearformer.text.kinds.bpe import BYTE_LEVEL
 from clearformer.text.tokenizer import (
     BERT_CLS,
@@ -27,17 +29,21 @@ BART_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 NEVER = -1e4
 
 
+logger = logging.getLogger(__name__)
+
+
 def from_older_files(folder: Path) -> dict[str, Any] | None:
     """Convert the vocabulary in a folder to a tokenizer.json; return None if there is none."""
-    kinds: list[tuple[tuple[str, ...], Callable[[Path], dict[str, Any]]]] = [
-        (("vocab.json", "merges.txt"), _gpt2),
-        (("vocab.txt",), _bert),
-        (("vocab.json", "source.spm"), _marian),
+    kinds: list[tuple[tuple[str, ...], str, Callable[[Path], dict[str, Any]]]] = [
+        (("vocab.json", "merges.txt"), "GPT2 Bart Roberta Longformer LED CodeGen GPTNeoX", _gpt2),
+        (("vocab.txt",), "Bert DistilBert Electra MobileBert", _bert),
+        (("vocab.json", "source.spm"), "Marian", _marian),
     ]
-    for files, make in kinds:
+    for files, classes, make in kinds:
         if all((folder / name).is_file() for name in files):
+            _check_class(folder, files, classes.split())
             document = make(folder)
-            _add_tokens(document, folder)
+            add_tokens(document, folder)
             return document
     return None
 
@@ -53,15 +59,26 @@ def spelling_in(token: Any) -> str | None:
     return spelling if isinstance(spelling, str) else None
 
 
-def _add_tokens(document: dict[str, Any], folder: Path) -> None:
+def _check_class(folder: Path, files: Iterable[str], known: Container[str]) -> None:
+    """Refuse the files of a class of tokenizers that has rules of its own for files of the same names."""
+    for name in (TOKENIZER_CONFIG, "config.json"):
+        named = settings_in(folder, name).get("tokenizer_class")
+        if isinstance(named, str) and named.removesuffix("Fast").removesuffix("Tokenizer") not in known:
+            raise TokenizerError(
+                f"{folder / name}: tokenizer_class: {named} reads {' and '.join(files)} in a way of its own, which "
+                "clearformer lacks: save this tokenizer as tokenizer.json with transformers, if it can"
+            )
+
+
+def add_tokens(document: dict[str, Any], folder: Path) -> None:
     """Add the tokens that a user added to a vocabulary, which have files of their own."""
-    known = {token["content"] for token in document["added_tokens"]}
+    known = {token["content"] for token in added_tokens(document)}
     added = [token for token in _tokens_added(folder) if token["content"] not in known]
     vocab = document["model"]["vocab"]
     if isinstance(vocab, dict):  # else the library numbers these itself, from the vocabulary's size
         ids = {token["content"]: token["id"] for token in added}
         document["model"]["vocab"] = vocab | {name: i for name, i in ids.items() if name not in vocab}
-    document["added_tokens"] += added
+    document["added_tokens"] = [*added_tokens(document), *added]
 
 
 def _tokens_added(folder: Path) -> list[dict[str, Any]]:
@@ -186,6 +203,13 @@ def _marian(folder: Path) -> dict[str, Any]:
     """Convert the joint vocabulary of two languages; texts are segmented by the source's probabilities."""
     vocab = _vocabulary(folder / "vocab.json")
     source = read_pieces(folder / "source.spm")
+    target = folder / "target.spm"
+    if target.is_file() and read_pieces(target).logprobs != source.logprobs:
+        logger.warning(
+            "%s: outputs that are given (to score, evaluate or train on) are cut by the probabilities of the source's "
+            "pieces, so that their losses differ from those of transformers; translations do not",
+            folder,
+        )
     if "</s>" not in vocab:
         raise TokenizerError(f"{folder / 'vocab.json'}: </s> is missing; download it again")
     tokens = sorted(vocab, key=vocab.__getitem__)

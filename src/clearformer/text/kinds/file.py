@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from clearformer.config import PathName, Spec
 from clearformer.errors import TokenizerError
 from clearformer.files import user_path
+from clearformer.text.kinds.imported import config_path
 from clearformer.text.load import load_tokenizer
 from clearformer.text.tokenizer import Tokenizer
 
@@ -29,7 +30,7 @@ class FileTokenizerSpec(Spec):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The file, by whose contents results are told apart.
+        """The file, and the one beside it that names special tokens, by whose contents results are told apart.
 
         Raises:
             TokenizerError: `path` is not set.
@@ -39,7 +40,8 @@ class FileTokenizerSpec(Spec):
                 "tokenizer.kind=file: set tokenizer.path to a tokenizer.json, or a folder with one"
             )
         path = user_path(self.path)
-        return (path / FILE if path.is_dir() else path,)
+        file = path / FILE if path.is_dir() else path
+        return (file, *(beside for beside in (config_path(file),) if beside.is_file()))
 
     def train(self, texts: Iterable[str] = (), specials: Sequence[str] = ()) -> Tokenizer:
         """Read the tokenizer; no text is read, and no special token is added.

@@ -42,6 +42,8 @@ USUAL_NAMES = {  # used if no file names the special tokens' roles
     "mask": ("<mask>", "[MASK]"),
 }
 
+PROBE = "a"  # a text that has tokens in nearly every vocabulary
+
 # Put around names that must not match in a text: a noncharacter, and what nobody can know who writes a text.
 _NO_TEXT = f"\U0010ffff{os.urandom(8).hex()}"
 
@@ -100,8 +102,8 @@ class ImportedTokenizer(Tokenizer):
         self._backend = _without_specials(parsed, special_ids)
         self.lossless = _keeps_all(parsed, ids, special_ids) and not _read_from_texts(parsed, special_ids)
         super().__init__(spellings, special_ids, known)
-        marks = marks_of(backend)
-        self._before_pair = tuple(marks[: marks.index(self.eos_id)]) if self.eos_id in marks else ()
+        before, behind = marks_around(backend)
+        self._before_pair = tuple(before) if self.eos_id in behind else ()
 
     @property
     def before_pair(self) -> tuple[int, ...]:
@@ -204,20 +206,22 @@ def _id_of_role(role: str, token: int | str, ids: Mapping[str, int]) -> int:
     return found
 
 
-def marks_of(backend: tokenizers.Tokenizer) -> list[int]:
-    """Return the ids that a tokenizer puts around a text, such as those of BART's <s> and </s>.
+def marks_around(backend: tokenizers.Tokenizer) -> tuple[list[int], list[int]]:
+    """Return the ids that a tokenizer puts before and behind a text, such as those of BART's <s> and </s>.
 
     Raises:
         TokenizerError: an id has no token, or the library fails.
     """
     with library_errors("which tokens it puts around a text cannot be determined ({why}); download it again"):
-        marks = backend.encode("").ids
+        marked = backend.encode(PROBE)
+    ids, of_text = marked.ids, [at for at, is_mark in enumerate(marked.special_tokens_mask) if not is_mark]
+    before, behind = (ids[: of_text[0]], ids[of_text[-1] + 1 :]) if of_text else (ids, [])
     known = backend.get_vocab(with_added_tokens=True).values()
-    if unknown := set(marks).difference(known):
+    if unknown := {*before, *behind}.difference(known):
         raise TokenizerError(
             f"damaged: it puts the token {min(unknown)} around a text, but has no such token"
         )
-    return marks
+    return before, behind
 
 
 def _without_specials(document: Document, special_ids: Mapping[str, int]) -> tokenizers.Tokenizer:
@@ -316,6 +320,7 @@ class _Decoding:
 
     def __init__(self, document: Document) -> None:
         self.opens_with_space = False
+        self._added = {token["content"] for token in added_tokens(document)}
         self._respell: list[Callable[[str], str]] = []
         self._as_bytes: list[Callable[[str], bytes | None]] = []
         parts = list(parts_of(document.get("decoder")))
@@ -335,7 +340,7 @@ class _Decoding:
     def _add(self, part: Document) -> None:
         match part:
             case {"type": "ByteLevel"}:
-                self._as_bytes.append(_byte_level)
+                self._as_bytes.append(self._byte_level)
             case {"type": "ByteFallback"}:
                 self._as_bytes.append(_byte_piece)
             case {"type": "Metaspace", "replacement": str(sign)}:
@@ -354,16 +359,17 @@ class _Decoding:
                     f"its tokens cannot be turned into text: unknown decoder {shown(part['type'])}"
                 )
 
+    def _byte_level(self, spelling: str) -> bytes | None:
+        if spelling in self._added or not BYTE_BY_SPELLING.keys() >= set(spelling):
+            return None  # found in a text as it is spelled
+        return spelled_bytes(spelling)
+
     def _add_words(self, prefix: str | None) -> None:
         def spaced(spelling: str) -> str:
             return spelling.removeprefix(prefix) if prefix and spelling.startswith(prefix) else f" {spelling}"
 
         self._respell.append(spaced)
         self.opens_with_space = True
-
-
-def _byte_level(spelling: str) -> bytes | None:
-    return spelled_bytes(spelling) if BYTE_BY_SPELLING.keys() >= set(spelling) else None
 
 
 def _byte_piece(spelling: str) -> bytes | None:

@@ -97,6 +97,13 @@ def test_a_study_tells_results_apart_by_the_contents_of_the_file(file: Path, tmp
     assert key(file) != before
 
 
+def test_a_study_tells_results_apart_by_the_special_tokens_that_a_file_beside_names(file: Path) -> None:
+    assert of_file(file).files == (file,)
+    (file.parent / "tokenizer_config.json").write_text('{"eos_token": "a"}')
+    assert of_file(file.parent).files == (file, file.parent / "tokenizer_config.json")
+    assert of_file(file).train().eos_id == load_tokenizer(file).id_of("a")
+
+
 def test_it_is_a_kind_of_the_command_line() -> None:
     config = resolve_settings("quick", [{"tokenizer": {"kind": "file", "path": "a.json"}}])
     assert config.tokenizer == resolve(FileTokenizerSpec, {"path": "a.json"})
