@@ -157,11 +157,14 @@ class Inputs:
         tokenizer = self.tokenizer
         if tokenizer is None:
             raise UserError(f"{name}: without a tokenizer give a token id; got {shown(given)}")
-        if (token := tokenizer.id_of(given)) is not None:
-            return token
+        spelled = tokenizer.id_of(given)
+        if spelled is not None and "\\" not in given:
+            return spelled
         labels = (tokenizer.token_label(token) for token in range(tokenizer.vocab_size))
         if (token := next((i for i, label in enumerate(labels) if label == given), None)) is not None:
             return token  # the label as the lens shows it: "\\n" for a newline
+        if spelled is not None:
+            return spelled
         try:
             parts = tokenizer.encode(given).tolist()
         except TokenizerError as error:
@@ -280,8 +283,10 @@ def _read_before(
     for name, given in (("output", output is not None), ("masked", bool(len(masked)))):
         if given:
             raise UserError(f"{name}: the text was read before; give it to lens.read")
-    if text.model.config.family != model.config.family:
-        raise UserError("the text was read for a model of another family; read it again for this one")
+    one, other = text.model.config, model.config
+    if (one.family, one.n_classes) != (other.family, other.n_classes):
+        what = "family" if one.family != other.family else "task"
+        raise UserError(f"the text was read for a model of another {what}; read it again for this one")
     for name, row in zip(
         ("text",) if text.source is None else ("text", "output"), text.arguments, strict=True
     ):

@@ -56,6 +56,11 @@ class Mask:
         attend = self.attend(window)
         return torch.zeros_like(attend, dtype=dtype).masked_fill(~attend, torch.finfo(dtype).min)
 
+    @staticmethod
+    def keeps(scores: Float[Tensor, "... S"]) -> Bool[Tensor, "... S"]:
+        """Return True for each score that is the model's own, False where M made it the lowest number."""
+        return ~(scores <= torch.finfo(scores.dtype).min / 2)  # NaN is the model's own
+
     def reads_everything(self, window: int | None) -> bool:
         """Whether every query may read every key, judged from the shapes alone, so that no mask is needed."""
         one_new_token = self.q_pos.shape[-1] == 1  # the newest: all cached keys precede it

@@ -438,8 +438,10 @@ def roles_of(special_ids: Mapping[str, int]) -> dict[str, int]:
 
 
 def readable(text: str) -> str:
-    """Return a token's text on one line, with invisible characters escaped."""
-    visible = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """Return a token's text on one line, with invisible characters escaped, and so backslashes."""
+    visible = "".join(
+        c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in text
+    )
     return f"◌{visible}" if unicodedata.category(visible[:1] or " ").startswith("M") else visible
 
 

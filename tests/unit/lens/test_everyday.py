@@ -265,8 +265,8 @@ def test_next_tokens_are_the_softmax_at_each_temperature(runs: dict[str, Run]) -
     assert found.temperatures == [0.5, 1.0, 2.0]
     of_numpy = np.array([0.5, 1, 2], np.float32)
     assert lens.next_tokens(run, TEXT, temperatures=of_numpy, top=4).temperatures == found.temperatures  # type: ignore[arg-type]
-    for wrong in (0, -1, math.inf, "hot"):
-        with pytest.raises(UserError, match="temperatures: numbers above 0"):
+    for wrong in (0, -1, 1e-310, math.inf, "hot"):
+        with pytest.raises(UserError, match="temperatures: numbers of at least 1e-06"):
             lens.next_tokens(run, TEXT, temperatures=[wrong])  # type: ignore[list-item]
     with pytest.raises(UserError, match=r"temperatures: a list, such as \[1\.0\]; got 0\.5"):
         lens.next_tokens(run, TEXT, temperatures=0.5)  # type: ignore[arg-type]

@@ -13,6 +13,8 @@ from clearformer import lens
 from clearformer.errors import TokenizerError, UserError
 from clearformer.lens.learning.prediction import prediction_of
 from clearformer.model import build
+from clearformer.text import ByteTokenizerSpec, ImportedTokenizer
+from clearformer.text.tokenizer import added_token
 
 from .test_embeddings import Run, run_of
 
@@ -112,6 +114,27 @@ def test_a_token_is_named_by_its_text_its_label_or_its_id(decoder: Run) -> None:
     assert inputs.output("target", "k") == known == inputs.output("target", known)
     spaced = lens.read(run_of("decoder", "byte"), "a\nb")
     assert spaced.output("target", "\\n") == spaced.output("target", "\n") == 10
+
+
+def test_a_label_names_the_token_that_has_it() -> None:
+    """A line end's label is two characters, which other vocabularies have as a token of a source text."""
+    document = json.loads(ByteTokenizerSpec().train().to_json())
+    document["model"]["vocab"]["\\n"] = 256
+    document["added_tokens"] = [added_token("\\n", 256) | {"special": False}]
+    tokenizer = ImportedTokenizer(document)
+    inputs = lens.read(Run(run_of("decoder", "byte", vocab_size=257).model, tokenizer), "a\n")
+    assert inputs.output("target", "\\n") == 10
+    for token in (256, 10, ord("\\")):
+        assert inputs.output("target", inputs.output_label(token)) == token
+
+
+def test_a_text_read_for_another_task_is_refused(encoder: Run) -> None:
+    classifier = Run(run_of("encoder", "wordpiece", n_classes=3).model, encoder.tokenizer)
+    for one, other in ((encoder, classifier), (classifier, encoder)):
+        with pytest.raises(
+            UserError, match="was read for a model of another task; read it again for this one"
+        ):
+            lens.ledger(one, lens.read(other, "the bank"))
 
 
 def bad_inputs(decoder: Run, encoder: Run, translator: Run) -> list[tuple[Any, str]]:

@@ -36,6 +36,7 @@ from clearformer.lens.inputs import Readable, Subject, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Transformer
 from clearformer.model.init import generator_of
+from clearformer.model.masks import Mask
 
 Arguments = tuple[Tensor, ...]
 """The arguments of a model: (tokens,), or (source, tokens) for an encoder-decoder."""
@@ -83,6 +84,8 @@ def _with_edit(activation: Tensor, name: str, edit: Edit) -> Tensor:
     index = edit.site.index(name, activation)
     part = activation[index]
     new = _like(part, edit.change(part, name), edit.site)
+    if name.endswith("hook_attn_scores"):  # what a query may not read, no edit lets it read
+        new = torch.where(Mask.keeps(part), new, part)
     if not new.requires_grad and torch.equal(new, part):
         return activation
     activation = activation.clone()

@@ -49,7 +49,9 @@ from clearformer.model import Transformer
 MOST_LISTED = 40  # effects in a table
 TOKENS_AT_ONCE = 8192  # in a batch whose rows are patched at one position each
 
-OF_SOURCE = ("cross_attn.hook_k", "cross_attn.hook_v")  # in a decoder, but with the positions of the source
+# In a decoder, but with the positions of the source.
+OF_SOURCE = ("cross_attn.hook_k", "cross_attn.hook_v")
+OF_KEYS = ".cross_attn.k_norm."
 
 Component = Literal["heads", "networks", "layers"]
 SITES_OF: dict[str, Callable[[Transformer], list[Site]]] = {
@@ -295,7 +297,7 @@ def read_both(
 
 def of_source(name: str) -> bool:
     """Whether the positions of an encoder-decoder's hook point are those of the source."""
-    return name.startswith(("encoder_", "hook_encoder_")) or name.endswith(OF_SOURCE)
+    return name.startswith(("encoder_", "hook_encoder_")) or name.endswith(OF_SOURCE) or OF_KEYS in name
 
 
 def _sites(model: Transformer, where: Component | Where | Iterable[Where]) -> list[Site]:

@@ -19,12 +19,14 @@ from torch import Tensor
 from clearformer.data.text.batches import IGNORED
 from clearformer.decoding import Text
 from clearformer.decoding.text.samples import Run
+from clearformer.errors import count
 from clearformer.hooks import ActivationCache
 from clearformer.lens.comparison.pairs import check_alike
 from clearformer.lens.gradients.loss_change import part_of
 from clearformer.lens.inputs import Inputs, Readable, quiet, read
 from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Transformer
+from clearformer.model.masks import Mask
 from clearformer.model.norms import at_least_float32
 
 MOST_NAMED = 3  # parts, and hook points, below the table
@@ -118,7 +120,10 @@ class Differences(Shown):
         named = [("weights", self.weights), ("activations", self.activations)]
         lines = [f"{what} furthest apart: {_furthest(distances)}" for what, distances in named if distances]
         if self.apart:
-            lines.append(f"not compared, because only one model has them: {len(self.apart)} parameters")
+            lines.append(
+                "not compared, because one model lacks them or has them in another shape, and the rest of their parts: "
+                f"{count(len(self.apart), 'parameter')}"
+            )
         return lines
 
     def inches(self) -> tuple[float, float]:
@@ -155,7 +160,8 @@ def differences(run: Run, other: Run, text: Readable, output: Text | None = None
     """
     check_alike(run, other)
     inputs = read(run, text, output)
-    of_other = read(other, inputs)
+    of_one_task = run.model.config.n_classes == other.model.config.n_classes
+    of_other = read(other, inputs if of_one_task else inputs.tokens)
     with quiet(inputs.model), quiet(of_other.model):
         (logits, cache), (other_logits, other_cache) = (
             each.model.run_with_cache(*each.arguments) for each in (inputs, of_other)
@@ -213,14 +219,9 @@ def activation_distances(cache: ActivationCache, other: ActivationCache) -> list
     found = []
     for name, one in cache.items():
         if name in other and (another := other[name]).shape == one.shape:
-            both = is_unmasked(one) & is_unmasked(another)
+            both = Mask.keeps(one) & Mask.keeps(another)
             found.append(distance(name, [(_plain(one[both]), _plain(another[both]))]))
     return found
-
-
-def is_unmasked(values: Tensor) -> Tensor:
-    """Whether each number is one of the model's, not the lowest number that a mask adds to a score."""
-    return ~(values <= torch.finfo(values.dtype).min / 2)  # NaN is one of the model's
 
 
 def distance(name: str, pairs: list[tuple[Tensor, Tensor]]) -> Distance:

@@ -14,6 +14,7 @@ The straight path is a convention: training took another. A positive share raise
 Shapes: D d_model, H heads, Dh head size.
 """
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -241,14 +242,17 @@ def parameter_changes(
     inputs: Inputs, after: Transformer, metric: Metric, pieces: int, on_step: OnStep = lambda *_: None
 ) -> dict[str, Tensor]:
     """Return for each number of each parameter its share of the change: difference times mean gradient on the path."""
-    starts = {name: parameter.detach() for name, parameter in inputs.model.named_parameters()}
+    model = copy.deepcopy(
+        inputs.model
+    )  # another thread may read the model while its weights are replaced here
+    starts = {name: parameter.detach() for name, parameter in model.named_parameters()}
     ends = {name: parameter.detach().to(starts[name]) for name, parameter in after.named_parameters()}
     means = {name: torch.zeros_like(start, dtype=torch.float64) for name, start in starts.items()}
     points = list(simpson(pieces))
     for done, (at, weight) in enumerate(points, start=1):
         here = {name: torch.lerp(start, ends[name], at).requires_grad_() for name, start in starts.items()}
-        with quiet(inputs.model, grad=True):
-            loss = metric(functional_call(inputs.model, here, inputs.arguments)).sum()
+        with quiet(model, grad=True):
+            loss = metric(functional_call(model, here, inputs.arguments)).sum()
             gradients = torch.autograd.grad(
                 loss, list(here.values()), allow_unused=True, materialize_grads=True
             )

@@ -252,7 +252,7 @@ def weight_gradients(
 
 
 def matrices_of(model: Transformer, names: str | Iterable[str] = "*") -> dict[str, Tensor]:
-    """Return the matrices and embeddings of a model that match some names or patterns.
+    """Return the weights of a model's linear layers and embeddings that match some names or patterns.
 
     Raises:
         UserError: a name or pattern matches none (the nearest is suggested), or there is none.
@@ -265,7 +265,9 @@ def matrices_of(model: Transformer, names: str | Iterable[str] = "*") -> dict[st
     for pattern in patterns_of(names):
         found = [name for name in known if fnmatchcase(name, pattern)]
         if not found:
-            raise UserError(f"this model has no matrix {pattern!r}{did_you_mean(pattern, known)}")
+            raise UserError(
+                f"this model has no linear layer or embedding {pattern!r}{did_you_mean(pattern, known)}"
+            )
         wanted |= {name: known[name] for name in found}
     if not wanted:
         raise UserError("names: give at least one matrix or pattern, such as 'blocks.*.mlp.*'")
@@ -311,9 +313,14 @@ class _Uses(TorchFunctionMode):
 
 
 def _of_source(model: Transformer, name: str, is_first: bool) -> bool:
-    """Whether a use is at the positions of an encoder-decoder's source; the embedding's first use is."""
+    """Whether a use is at the positions of an encoder-decoder's source.
+
+    The embedding's first use is, and all uses but the first, for the queries, of a matrix that shared attention has.
+    """
     if not isinstance(model, EncoderDecoder):
         return False
+    if name.endswith("cross_attn.W.weight"):
+        return not is_first
     return (
         name.startswith("encoder_") or name.endswith(OF_ANOTHER_TEXT) or (name == "embed.weight" and is_first)
     )

@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
+from clearformer.decoding.samplers import LOWEST_TEMPERATURE
 from clearformer.errors import UserError, shown
 from clearformer.lens.activations import outputs_at
 from clearformer.lens.inputs import Readable, Subject, quiet, read
@@ -108,6 +109,10 @@ def next_tokens(
 
 
 def _checked_temperature(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not (0 < float(value) < math.inf):
-        raise UserError(f"temperatures: numbers above 0; got {shown(value)}")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Real)
+        or not (LOWEST_TEMPERATURE <= float(value) < math.inf)
+    ):
+        raise UserError(f"temperatures: numbers of at least {LOWEST_TEMPERATURE:g}; got {shown(value)}")
     return float(value)

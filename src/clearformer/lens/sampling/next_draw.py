@@ -26,6 +26,7 @@ from clearformer.errors import NonFiniteError, UserError
 from clearformer.lens.inputs import Readable, Subject
 from clearformer.lens.sampling.beginnings import Beginning, beginning
 from clearformer.lens.showing import Shown, Table, bars, letters, quoted, visible
+from clearformer.model.norms import at_least_float32
 from clearformer.text import Tokenizer
 
 FILTERS = ("top_k", "top_p", "min_p")
@@ -211,7 +212,7 @@ def next_draw(
         raise UserError(
             "this model predicts the class of a text and samples nothing: omit the sampling settings"
         )
-    logits = begun.logits().clone().unsqueeze(0)
+    logits = at_least_float32(begun.logits()).clone().unsqueeze(0)  # as where texts are drawn
     if not bool(logits.logsumexp(-1).isfinite().all()):
         raise NonFiniteError(NOT_FINITE)
     return _draw_of(begun, sampling, logits, seed, most)

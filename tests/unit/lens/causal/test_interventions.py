@@ -90,6 +90,14 @@ def test_a_pattern_is_of_heads_and_queries(model: Any, text: lens.Inputs) -> Non
     assert torch.equal(found, wanted)
 
 
+def test_scores_that_are_replaced_stay_masked(model: Any, text: lens.Inputs) -> None:
+    scores = "blocks.0.attn.hook_attn_scores"
+    for edit in (lens.zero(scores), lens.change(scores, lambda x: x / 1e30), lens.replace(scores, 5.0)):
+        pattern = kept(model, text, [edit], PATTERN)
+        assert torch.equal(pattern, pattern.tril())
+        torch.testing.assert_close(pattern[0, 0, -1], torch.full((T,), 1 / T, dtype=pattern.dtype))
+
+
 def test_the_mean_is_over_texts_and_positions(model: Any, text: lens.Inputs, other: Any) -> None:
     own = activations(model, text.arguments)
     found = kept(model, text, [lens.mean(lens.Site(Z, head=1), [own, other])], Z)

@@ -15,6 +15,7 @@ from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import NoFeedForward
 from clearformer.model.init import Gaussian
+from clearformer.model.norms import RMSNorm
 
 from ..own_attention import OwnAttention
 
@@ -106,6 +107,17 @@ def test_an_encoder_decoders_sites_have_the_positions_of_their_text(tmp_path: Pa
     assert json.loads(json.dumps(found.to_dict()))["effects"][0][3] is None
     assert "encoder_blocks.0.hook_resid_pre" in found._repr_html_()
     assert found.figure(tmp_path / "effects.svg").stat().st_size > 0
+
+
+def test_normed_keys_of_a_source_have_its_positions() -> None:
+    attention = MultiHead(n_heads=3, d_head=4, qk_norm=RMSNorm())
+    model = made(family="encoder-decoder", n_layers=1, attention=attention)
+    text, donor = (lens.read(model, source, TEXT) for source in (SOURCE, OTHER_SOURCE))
+    found = lens.patch_every(
+        model, text, donor, "decoder_blocks.0.cross_attn.k_norm.hook_normalized", target=3
+    )
+    assert int((~found.effects.isnan()).sum()) == len(SOURCE)
+    assert found.table().rows
 
 
 def test_an_encoder_decoder_writes_the_same_of_both_texts() -> None:

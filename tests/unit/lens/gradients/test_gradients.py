@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch.func import functional_call
 from torch.testing import assert_close
 
 from clearformer import lens
 from clearformer.errors import UserError
+from clearformer.lens.gradients import loss_change
 from clearformer.lens.gradients.loss_change import simpson
 from clearformer.model import ModelConfig, build
-from clearformer.model.attention import MultiHead
+from clearformer.model.attention import MultiHead, Shared
 from clearformer.model.init import Gaussian
 from clearformer.text import CharTokenizerSpec
 
@@ -183,6 +185,15 @@ def test_tied_embeddings_are_looked_up_and_multiplied(model: Any, translator: An
     ]
 
 
+def test_shared_attention_reads_the_source_with_the_matrix_of_its_queries() -> None:
+    shared = made(family="encoder-decoder", n_layers=1, attention=Shared())
+    name = "decoder_blocks.0.cross_attn.W.weight"
+    found = lens.weight_gradients(shared, lens.read(shared, SOURCE, TEXT), name)[name]
+    of_queries, of_keys = found.terms[:7], found.terms[7:]
+    assert [(term.label, term.of_source) for term in of_queries] == [(f"#{token}", False) for token in TEXT]
+    assert {(term.label, term.of_source) for term in of_keys} == {(f"#{token}", True) for token in SOURCE}
+
+
 def test_frozen_weights_have_gradients_too_and_none_is_left_behind(model: Any) -> None:
     wanted = lens.weight_gradients(model, TEXT)
     frozen = lens.edited_copy(model, {}).requires_grad_(False)
@@ -202,7 +213,8 @@ def test_a_foil_or_position_without_a_target_is_refused(model: Any) -> None:
 
 def test_a_wrong_matrix_is_named(model: Any) -> None:
     with pytest.raises(
-        UserError, match=r"no matrix 'blocks.0.attn.W_q.weight'; did you mean 'blocks.0.attn.W_Q.weight'"
+        UserError,
+        match=r"no linear layer or embedding 'blocks.0.attn.W_q.weight'; did you mean 'blocks.0.attn.W_Q.weight'",
     ):
         lens.weight_gradients(model, TEXT, "blocks.0.attn.W_q.weight")
     found = lens.weight_gradients(model, TEXT, "*W_Q*", target=3)
@@ -254,6 +266,19 @@ def test_what_did_not_change_paid_nothing_and_what_did_paid_all(model: Any) -> N
         "blocks.0.ln1",
         "blocks.0.attn, keys and values 2",
     } <= {*labels}
+
+
+def test_another_thread_may_read_the_model_meanwhile(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the page does: its views take the same model while the ledger is made."""
+    seen: list[bool] = []
+
+    def watched(copy: Any, *arguments: Any) -> Any:
+        seen.append(copy is model)
+        return functional_call(copy, *arguments)
+
+    monkeypatch.setattr(loss_change, "functional_call", watched)
+    lens.loss_changes(model, made(d_model=22), lens.read(model, TEXT), pieces=1)
+    assert set(seen) == {False}
 
 
 def test_simpsons_rule_is_exact_for_cubic_functions() -> None:

@@ -84,6 +84,16 @@ def test_the_draw_is_that_of_generate(decoder: Run, settings: dict[str, Any]) ->
     assert len(drawn) > 1
 
 
+def test_the_draw_of_a_model_of_16_bits_is_that_of_generate() -> None:
+    run = run_of("decoder")
+    run.model.bfloat16()
+    for seed in range(25):
+        [wanted] = generate(run, TEXT, max_new_tokens=1, seed=seed, temperature=0.7, top_p=0.9)
+        found = lens.next_draw(run, TEXT, seed=seed, temperature=0.7, top_p=0.9)
+        assert [found.ids[found.drawn]] == wanted.tokens
+        assert np.log(found.own[found.drawn]) == pytest.approx(wanted.logprobs[0], abs=1e-5)
+
+
 def test_drawing_on_and_on_is_generating(decoder: Run) -> None:
     settings: dict[str, Any] = {"temperature": 0.9, "top_p": 0.95, "repetition_penalty": 1.2}
     for seed in (3, 4):

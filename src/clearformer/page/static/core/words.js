@@ -12,8 +12,14 @@ export function number(value, digits = 4) {
   return size !== 0 && (size < 10 ** -digits || size >= 1e6) ? value.toExponential(2) : value.toFixed(digits);
 }
 
-/** A number with its sign. @param {number} value @param {number} [digits] */
+/** A small number, such as the error of a sum. @param {number | null} value */
+export function tiny(value) {
+  return value === null ? "–" : value.toExponential(1);
+}
+
+/** A number with its sign. @param {number | null} value @param {number} [digits] */
 export function signed(value, digits = 4) {
+  if (value === null || Number.isNaN(value)) return number(value);
   return (value < 0 ? "−" : "+") + number(Math.abs(value), digits);
 }
 

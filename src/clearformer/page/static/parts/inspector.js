@@ -1,7 +1,7 @@
 // The number inspector: one number of a model with its formula, operands and terms, and the line that computes it.
 import { html, select, useEffect, useMemo, useState, useTrait } from "../core/html.js";
 import { keyOf } from "../core/selection.js";
-import { number, signed, visible } from "../core/words.js";
+import { number, signed, tiny, visible } from "../core/words.js";
 import { Bars } from "./bars.js";
 import { HeatMap } from "./heatmap.js";
 import { Snippet } from "./taking.js";
@@ -33,7 +33,7 @@ function Explained({ found, arrays, open }) {
   const known = found.recomputed !== null;
   return html`
     <p class="inspected" aria-live="polite"><code>${found.symbol}[${found.row}, ${found.column}]</code> = <b>${plain(found.value)}</b>
-      ${known && html`<span class="badge" title="the number recomputed from the operands below, minus the model's own">recomputed − own = ${found.error.toExponential(1)}</span>`}</p>
+      ${known && html`<span class="badge" title="the number recomputed from the operands below, minus the model's own">recomputed − own = ${tiny(found.error)}</span>`}</p>
     <p class="note">${found.title}${found.row_label && html`; row ${found.row} <code>${visible(found.row_label)}</code>`}${found.column_label && html`, column ${found.column} <code>${visible(found.column_label)}</code>`}</p>
     <p class="formula">${found.formula}</p>
     ${known && html`<${Operands} operands=${found.operands} arrays=${arrays} open=${open} />`}

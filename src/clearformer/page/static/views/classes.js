@@ -1,6 +1,6 @@
 // The classes of a text with their probabilities, and each token's contribution to the logit of one.
 import { html, isFixed, select, useState, view } from "../core/html.js";
-import { number, signed, visible } from "../core/words.js";
+import { number, signed, tiny, visible } from "../core/words.js";
 import { Shares } from "../parts/shares.js";
 
 const METHODS = ["integrated gradients", "gradient x input", "occlusion"];
@@ -37,7 +37,7 @@ function Contributions({ found }) {
   return html`<section><p class="sum">${method}: what each token contributes to the logit of <code>${visible(found.target)}${foil}</code>, <b>${signed(found.logit)}</b>
       ${found.missed === null
         ? html`<span class="badge">the contributions sum to ${signed(found.sum)}; with this method they need not sum to the logit</span>`
-        : html`<span class="badge" title="completeness: the sum of the contributions minus (logit − baseline)">sum − (logit − baseline) = ${found.missed.toExponential(1)}</span> <span class="badge">baseline, all embeddings their mean: ${signed(baseline)}</span>`}</p>
+        : html`<span class="badge" title="completeness: the sum of the contributions minus (logit − baseline)">sum − (logit − baseline) = ${tiny(found.missed)}</span> <span class="badge">baseline, all embeddings their mean: ${signed(baseline)}</span>`}</p>
     <${Shares} shares=${shares} most=${most} name="the contribution of each token" /></section>`;
 }
 

@@ -1,7 +1,7 @@
 // The windows of the training data that speak for a prediction, and those that speak against it; computed on request.
 import { html, isFixed, select, useTrait, view } from "../core/html.js";
 import { keyOf } from "../core/selection.js";
-import { signed, thousands, visible } from "../core/words.js";
+import { number, signed, thousands, visible } from "../core/words.js";
 import { NumberField } from "../parts/fields.js";
 
 const PLACES = "read from"; // starts a note on places, omitted because each window shows its own
@@ -31,7 +31,7 @@ function Found({ model, found, isStale, notes }) {
   const most = Math.max(...[...pro, ...against].map((each) => Math.abs(each.score)), Number.MIN_VALUE);
   return html`<div class=${isStale ? "is-stale" : ""}>
     ${isStale && html`<p class="note">of another prediction; score again for the selected one</p>`}
-    <p class="sum">the prediction of <code>${visible(found.target)}</code> at position ${found.position}, loss <b>${found.loss.toFixed(4)}</b> nats: ${thousands(found.windows.length)} of ${thousands(found.n_windows)} windows scored, at ${found.checkpoints.length === 1 ? `step ${found.checkpoints[0]}` : `steps ${found.checkpoints.join(", ")}`}</p>
+    <p class="sum">the prediction of <code>${visible(found.target)}</code> at position ${found.position}, loss <b>${number(found.loss)}</b> nats: ${thousands(found.windows.length)} of ${thousands(found.n_windows)} windows scored, at ${found.checkpoints.length === 1 ? `step ${found.checkpoints[0]}` : `steps ${found.checkpoints.join(", ")}`}</p>
     <div class="two-lists">
       <${Windows} title="For it" windows=${pro} most=${most} model=${model} family=${found.family} />
       <${Windows} title="Against it" windows=${against} most=${most} model=${model} family=${found.family} />

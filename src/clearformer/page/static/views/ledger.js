@@ -1,6 +1,6 @@
 // A logit as the sum of the contributions of all parts, with the error of the sum.
 import { html, view } from "../core/html.js";
-import { signed, visible } from "../core/words.js";
+import { signed, tiny, visible } from "../core/words.js";
 import { explain, Writers } from "../parts/writers.js";
 
 const AT_FIRST = 24;
@@ -12,7 +12,7 @@ function Ledger({ model, found, both, selection }) {
   return html`<div class="ledger">
     <p class="sum">${both ? "change of the logit of" : "logit of"} <code>${visible(found.target)}${foil}</code> after <code>${visible(found.token)}</code>: <b>${signed(found.logit)}</b>
       ${both && html`<span class="badge">${signed(both.first.logit)} → ${signed(both.second.logit)}</span>`}
-      <span class="badge" title="how far the sum of the parts is from the logit">|sum − logit| = ${both ? `${both.first.error.toExponential(1)} and ${both.second.error.toExponential(1)}` : found.error.toExponential(1)}</span>
+      <span class="badge" title="how far the sum of the parts is from the logit">|sum − logit| = ${both ? `${tiny(both.first.error)} and ${tiny(both.second.error)}` : tiny(found.error)}</span>
       ${!both && found.capped !== null && html`<span class="badge">after the soft cap of ${found.soft_cap}: ${signed(found.capped)}</span>`}</p>
     <${ByLayer} layers=${found.by_layer} />
     <${Writers} parts=${found.parts} name="parts of the logit" atFirst=${AT_FIRST} isChosen=${isChosen} open=${(/** @type {any} */ part) => explain(model, part, found.position)} />

@@ -1,6 +1,6 @@
 // The change of the text's loss between the two marked steps, by part of the model.
 import { html, select, useState, useTrait, view } from "../core/html.js";
-import { number, signed } from "../core/words.js";
+import { number, signed, tiny } from "../core/words.js";
 import { Bars } from "../parts/bars.js";
 
 const AT_FIRST = 16;
@@ -23,7 +23,7 @@ function LossChanges({ model, found, selection }) {
   const isStale = before !== selection.before || after !== selection.after;
   return html`<div class=${isStale ? "loss-changes is-stale" : "loss-changes"}>
     <p class="sum">loss <b>${number(found.before)}</b> at step ${before} → <b>${number(found.after)}</b> at step ${after}: <b>${signed(found.after - found.before)}</b> nats
-      <span class="badge" title="the part of the change that the sum misses">sum of the parts ${signed(found.sum)}, residue ${found.residue.toExponential(1)}</span></p>
+      <span class="badge" title="the part of the change that the sum misses">sum of the parts ${signed(found.sum)}, residue ${tiny(found.residue)}</span></p>
     <p class="legend"><i class="swatch is-negative"></i> lowered the loss <i class="swatch is-positive"></i> raised it</p>
     <${Bars} bars=${bars} name="parts of the change" />
     ${most < parts.length && html`<button type="button" onClick=${() => setMost(parts.length)}>show ${parts.length - most} more</button>`}

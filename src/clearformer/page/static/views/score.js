@@ -1,6 +1,6 @@
 // One attention score as a sum over the parts that wrote the query's and the key's vectors: why a head reads there.
 import { html, select, view } from "../core/html.js";
-import { number, signed, visible } from "../core/words.js";
+import { number, signed, tiny, visible } from "../core/words.js";
 import { goTo } from "../parts/going.js";
 import { Strip } from "../parts/strip.js";
 import { explain, label, Writers } from "../parts/writers.js";
@@ -15,7 +15,7 @@ function Score({ model, found }) {
   const say = (/** @type {number} */ i) => `read with weight ${number(found.weights[i], 3)}`;
   return html`<div class="score">
     <p class="sum">layer ${found.layer}, head ${found.head}${{ cross_attn: ", of the source", encoder: ", encoder" }[/** @type {string} */ (found.attention)]}: <code>${query}</code> at ${at} reads <code>${read}</code> at ${key} with weight <b>${number(found.weight, 3)}</b>, by a score of <b>${signed(found.score)}</b>
-      <span class="badge" title="how far the sum of all terms is from the score">|sum − score| = ${found.error.toExponential(1)}</span>
+      <span class="badge" title="how far the sum of all terms is from the score">|sum − score| = ${tiny(found.error)}</span>
       ${found.bias !== 0 && html`<span class="badge">positions add ${signed(found.bias)}</span>`}</p>
     <${Strip} tokens=${found.read} chosen=${key} name="what the query can read" shares=${found.weights} say=${say} onChoose=${(/** @type {number} */ to) => select(model, { key: to })} />
     <p class="legend"><i></i> stronger: read more; press a token to choose another key</p>

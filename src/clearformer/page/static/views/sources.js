@@ -1,6 +1,6 @@
 // A logit as the sum of the contributions of the text's tokens: an exact decomposition, but not a causal effect.
 import { html, select, view } from "../core/html.js";
-import { signed, visible } from "../core/words.js";
+import { signed, tiny, visible } from "../core/words.js";
 import { Shares } from "../parts/shares.js";
 
 const NAMES = /** @type {Record<string, string>} */ ({ text: "", source: "The source’s tokens", output: "The tokens written so far" });
@@ -12,7 +12,7 @@ function Sources({ model, found }) {
   const foil = found.foil ? ` − ${visible(found.foil)}` : "";
   return html`<div class="sources">
     <p class="sum">logit of <code>${visible(found.target)}${foil}</code> after <code>${visible(found.token)}</code>: <b>${signed(found.logit)}</b>, including biases of ${signed(found.biases)}
-      <span class="badge" title="how far the sum of the shares is from the logit">|sum − logit| = ${found.error.toExponential(1)}</span></p>
+      <span class="badge" title="how far the sum of the shares is from the logit">|sum − logit| = ${tiny(found.error)}</span></p>
     ${texts.map((text) => html`<${OneText} key=${text} title=${NAMES[text]} parts=${found.parts.filter((/** @type {any} */ part) => part.text === text)} most=${most} model=${text === "source" ? null : model} position=${found.position} />`)}
   </div>`;
 }
