@@ -19,7 +19,7 @@ from functools import cache
 from importlib import metadata
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin
 
 import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator, model_validator
@@ -106,6 +106,9 @@ class Spec(BaseModel, metaclass=_SpecType):
     """A frozen group of settings. Unknown keys raise an error that names the nearest known one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    own_kinds: ClassVar[bool] = True
+    """Whether users may add kinds to the slot that holds this."""
 
     @field_validator("*")
     @classmethod
@@ -296,7 +299,11 @@ def _merge_slot(field: FieldInfo, variants: dict[str, type[Spec]], old: Any, new
         variants = slot_variants(field)
     if not isinstance(kind, str) or kind not in variants:
         hint = (
-            (_as_path(path, kind) or did_you_mean(kind, variants) or OWN_KIND)
+            (
+                _as_path(path, kind)
+                or did_you_mean(kind, variants)
+                or (OWN_KIND if _takes_own(variants) else "")
+            )
             if isinstance(kind, str)
             else ""
         )
@@ -304,6 +311,10 @@ def _merge_slot(field: FieldInfo, variants: dict[str, type[Spec]], old: Any, new
     shared = {k: v for k, v in old.items() if k in variants[kind].model_fields}
     others = {k: v for k, v in new.items() if k != "kind"}
     return merge(variants[kind], shared | {"kind": kind}, others, path + ".", variants)
+
+
+def _takes_own(variants: Mapping[str, type[Spec]]) -> bool:
+    return all(spec.own_kinds for spec in variants.values())
 
 
 def _as_path(path: str, kind: str) -> str:

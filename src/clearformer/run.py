@@ -35,6 +35,7 @@ from clearformer.runs.kept_weights import kept_steps as steps_kept_in
 from clearformer.runs.scores import evaluate
 from clearformer.text import Tokenizer
 from clearformer.training.config import RunConfig
+from clearformer.training.reporting.report import held_out
 from clearformer.training.setup import LEFT_OPEN, differences
 from clearformer.training.store.folder import RunFolder, read_metrics
 from clearformer.training.store.state import weights_of
@@ -195,26 +196,34 @@ class Run:
         """The number of the model's parameters; shared ones count once."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
-    @cached_property
+    @property
     def val_loss(self) -> float | None:
-        """The held-out loss of this step, in nats, from metrics.jsonl; None where it was not measured."""
+        """The held-out loss of this step, in nats, from metrics.jsonl; None where it was not measured.
+
+        It is of a part of the held-out split, unless the run ended here.
+        """
+        return self._evaluated.get("val_loss")
+
+    @cached_property
+    def _evaluated(self) -> dict[str, Any]:
+        """The line of metrics.jsonl with this step's evaluation; empty where there is none."""
         if self._folder is None or self.average != 1:
-            return None
+            return {}
         try:
             lines = read_metrics(self._folder.metrics_file)
         except (ClearformerError, OSError):
-            return None
-        return next((line.get("val_loss") for line in reversed(lines) if line["step"] == self.step), None)
+            return {}
+        line = next((line for line in reversed(lines) if line["step"] == self.step), {})
+        return line if isinstance(line.get("val_loss"), int | float) else {}
 
     def facts(self) -> dict[str, str]:
         """Return the basic facts, as text: name, family, parameters, step and held-out loss."""
-        loss = "-" if self.val_loss is None else f"{self.val_loss:.4f}"
         return {
             "run": self.name,
             "family": self.model.config.family,
             "parameters": f"{self.n_parameters:,}",
             "step": f"{self.step:,}",
-            "held-out loss": loss,
+            "held-out loss": held_out(self._evaluated),
         }
 
     def __repr__(self) -> str:

@@ -253,14 +253,14 @@ def test_references_of_another_number_are_refused_with_both(fails: Fails, file: 
     ("arguments", "message"),
     [
         (["--early-stopping", "maybe"], "--early-stopping takes false, true, never; got 'maybe'"),
-        (["--length-penalty-kind", "wu"], "--length-penalty-kind is one of hf, gnmt; got 'wu'"),
+        (["--length-penalty-kind", "wu"], "--length-penalty-kind is one of hf, gnmt; got 'wu'\n"),
         (["--n-best", "6"], "--n-best: from 1 to the number of beams, 5; got 6"),
         (["--average", "4"], "has 3 checkpoints up to step 3, but 4 are needed"),
         (["--dtype", "float8"], "--dtype takes float32 or bfloat16; got 'float8'"),
     ],
 )
 def test_options_out_of_range_are_named(fails: Fails, file: Path, arguments: list[str], message: str) -> None:
-    assert message in fails("translate", "pairs", file, *arguments)
+    assert message in fails("translate", "pairs", file, *arguments) + "\n"
 
 
 def test_a_file_that_is_not_there_is_named(fails: Fails, tmp_path: Path) -> None:
@@ -270,6 +270,12 @@ def test_a_file_that_is_not_there_is_named(fails: Fails, tmp_path: Path) -> None
 def test_a_name_that_is_empty_is_said_to_be(fails: Fails, file: Path) -> None:
     assert "FILE: the name is empty (is a shell variable unset?)" in fails("translate", "pairs", "")
     assert "--reference: the name is empty" in fails("translate", "pairs", file, "--reference", "")
+
+
+def test_standard_input_is_not_waited_for_in_vain(fails: Fails, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)  # reading it would raise
+    assert "there is no run 'nope'" in fails("translate", "nope")
+    assert "text does not translate" in fails("translate", "text")
 
 
 def test_standard_input_is_read_once(fails: Fails, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,8 +289,19 @@ def test_standard_input_is_read_once(fails: Fails, file: Path, monkeypatch: pyte
 
 
 def test_each_family_is_sent_to_its_own_command(fails: Fails, file: Path) -> None:
-    assert "only an encoder-decoder translates" in fails("translate", "text", file)
+    line = fails("translate", "text", file)
+    assert line.endswith("text does not translate; it continues texts: clearformer generate text")
     assert "use clearformer translate" in fails("generate", "pairs", "--prompt", "abc")
+
+
+def test_an_option_without_effect_is_named_as_it_is_typed(fails: Fails) -> None:
+    given = ("generate", "text", "--prompt", "abc", "--beams", "2")
+    assert fails(*given, "--compile").endswith(
+        "--compile: beam search does not sample; omit --compile or --beams"
+    )
+    assert fails(*given, "--top-k", "3").endswith(
+        "--top-k: beam search does not sample; omit --top-k or --beams"
+    )
 
 
 # --- generate ---------------------------------------------------------------------------------------------

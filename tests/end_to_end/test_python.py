@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import clearformer as cf
+from clearformer.cli import main
 from clearformer.errors import ClearformerError, ConfigError, RunError, TokenizerError, UserError
 from clearformer.presets import default_preset
 from clearformer.text import ByteTokenizerSpec
@@ -130,6 +131,27 @@ def test_a_run_is_shown_in_a_line_and_in_a_table() -> None:
         "<th style='text-align:left'>family</th><td style='text-align:left'>decoder</td>" in run._repr_html_()
     )
     assert repr(cf.load("a", device="cpu")) == repr(run)
+
+
+def test_a_loss_of_a_part_of_the_held_out_text_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(run="a")
+    *others, last = run.folder.metrics_file.read_text().splitlines()
+    whole = json.loads(last)
+
+    def shown(**changes: Any) -> tuple[str, str]:
+        line = {name: value for name, value in (whole | changes).items() if value != "absent"}
+        run.folder.metrics_file.write_text("\n".join([*others, json.dumps(line)]) + "\n")
+        assert main(["runs"]) == 0
+        return repr(cf.load("a", device="cpu")), capsys.readouterr().out
+
+    loss = f"{whole['val_loss']:.4f}"
+    for changes, marked in (({}, loss), ({"val_share": 0.05}, f"~{loss}"), ({"val_share": "absent"}, loss)):
+        in_python, in_list = shown(**changes)
+        assert f"held-out loss {marked})" in in_python
+        assert f" {marked}\n" in in_list
+    (line,) = [json.dumps(whole | {"val_loss": "low"})]
+    run.folder.metrics_file.write_text("\n".join([*others, line]) + "\n")
+    assert "held-out" not in repr(cf.load("a", device="cpu"))
 
 
 def test_what_a_notebook_shows_is_escaped(tmp_path: Path) -> None:

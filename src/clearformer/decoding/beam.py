@@ -13,7 +13,7 @@ Shapes: B unfinished rows, K beams, C candidates, L new tokens so far, V vocabul
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ from clearformer.errors import NonFiniteError, UserError, count
 class HuggingFaceLength(Spec):
     """score = log P / n^alpha for n new tokens: with alpha 0 the sum of all log-probabilities, with 1 their mean."""
 
+    own_kinds: ClassVar[bool] = False
+
     kind: Literal["hf"] = "hf"
     alpha: float = Field(default=1.0, ge=-10, le=10)
 
@@ -45,6 +47,8 @@ class HuggingFaceLength(Spec):
 
 class GNMTLength(Spec):
     """score = log P / ((5 + n) / 6)^alpha, which differs less between short texts (Wu et al. 2016, equation 14)."""
+
+    own_kinds: ClassVar[bool] = False
 
     kind: Literal["gnmt"] = "gnmt"
     alpha: float = Field(default=0.6, ge=-10, le=10)

@@ -129,8 +129,8 @@ def score(
         rows = encoded(tokenizer, _written(given, outputs), place)
         pieces = _outputs(model, tokenizer, given, rows, place)
     elif isinstance(model, Decoder):
-        marks = tokenizer.marks[0].tolist()
-        rows = [without(marks, row) for row in encoded(tokenizer, given, place)]
+        marks = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
+        rows = [without(marks, row) for row in encoded(tokenizer, _after(tokenizer, prefix, given), place)]
         before = with_specials(_prefix(tokenizer, prefix), marks)
         sizes = context_and_stride(model, context, stride)
         pieces = [piece for i, row in enumerate(rows) for piece in _windows(i, before, row, *sizes)]
@@ -173,6 +173,27 @@ def _prefix(tokenizer: Tokenizer, prefix: Text | None) -> list[int]:
         raise located(error, "prefix") from None
     except UserError as error:
         raise UserError(f"prefix: {error}") from None
+
+
+def _after(
+    tokenizer: Tokenizer, prefix: Text | None, texts: Sequence[str | list[int]]
+) -> list[str | list[int]]:
+    """Return texts as they continue a prefix.
+
+    Some tokenizers put a space before every text, which would come between the two.
+    """
+    if not isinstance(prefix, str) or not tokenizer.opens_with_space:
+        return list(texts)
+    return [_continuing(tokenizer, prefix, text) if isinstance(text, str) else text for text in texts]
+
+
+def _continuing(tokenizer: Tokenizer, prefix: str, text: str) -> str | list[int]:
+    """Return the tokens behind the prefix's; where a token reaches over its end, the text without a first space."""
+    try:
+        before, both = (tokenizer.encode(each).tolist() for each in (prefix, prefix + text))
+    except TokenizerError:
+        return text  # whose place is told where it is encoded alone
+    return both[len(before) :] if both[: len(before)] == before else text.removeprefix(" ")
 
 
 def _windows(

@@ -122,12 +122,17 @@ def list_runs() -> list[RunFolder]:
 def find_run(name_or_path: str | Path) -> RunFolder:
     """Return the folder of a run, given its name or a path.
 
+    A name is looked for in the runs' folder first. A path, with a separator in it, is first what it says.
+
     Raises:
         RunError: there is no such run; the message names the nearest.
     """
     if not isinstance(name_or_path, str | PathLike):
         raise RunError(f"expected the name or folder of a run; got {shown(name_or_path)}")
-    places = (runs_folder() / name_or_path, user_path(name_or_path)) if os.fspath(name_or_path) else ()
+    text = os.fspath(name_or_path)
+    places = [runs_folder() / name_or_path, user_path(name_or_path)] if text else []
+    if isinstance(name_or_path, PathLike) or {os.sep, os.altsep} & set(text):
+        places.reverse()
     for path in places:
         if is_file(path / "config.toml"):
             return RunFolder(path)
@@ -164,7 +169,10 @@ def name_of(folder: RunFolder) -> str:
     """Return the name by which `find_run` finds a run, or its path if it is not in the runs' folder."""
     name = folder.path.name
     is_there = (runs_folder() / name).resolve() == folder.path.resolve()
-    return name if is_there else str(short_path(folder.path))
+    if is_there:
+        return name
+    path = short_path(folder.path)
+    return str(path) if path.name != str(path) else f".{os.sep}{path}"  # a name alone could be another run's
 
 
 OTHER_NAME = "choose another name, or delete it"

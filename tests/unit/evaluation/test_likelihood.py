@@ -1,10 +1,13 @@
 """Log-probabilities of texts, against one prediction at a time."""
 
+import json
 import math
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
+from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
 from clearformer.data import Split
@@ -14,8 +17,14 @@ from clearformer.evaluation.language_model import evaluate_split
 from clearformer.evaluation.likelihood import TextScore, score
 from clearformer.model import ModelConfig, Transformer, build
 from clearformer.run import Run
-from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, Tokenizer, WordPieceTokenizerSpec
-from clearformer.text.tokenizer import specials_of
+from clearformer.text import (
+    ByteTokenizerSpec,
+    CharTokenizerSpec,
+    ImportedTokenizer,
+    Tokenizer,
+    WordPieceTokenizerSpec,
+)
+from clearformer.text.tokenizer import added_token, specials_of
 
 LETTERS = "abcdefgh \n"
 CONTEXT = 12
@@ -177,6 +186,36 @@ def test_ids_that_begin_with_bos_have_it_once() -> None:
     assert wrapped.tokens == [*plain.tokens, "<eos>"]
     assert wrapped.logprobs[:3] == pytest.approx(plain.logprobs, abs=1e-5)
     assert score(run, "abc", prefix=run.tokenizer.wrap(ids)[:-1]) == score(run, "abc", prefix="abc")
+
+
+def test_an_end_that_is_a_beginning_too_stands_before_a_text() -> None:
+    """As GPT-2's <|endoftext|>, which stands before a prompt, too."""
+    document = json.loads(ByteTokenizerSpec().train().to_json())
+    document["model"]["vocab"]["<e>"] = 256
+    document["added_tokens"] = [added_token("<e>", 256)]
+    run = run_of(tokenizer=ImportedTokenizer(document, {"bos": "<e>", "eos": "<e>"}))
+    [found] = score(run, "abc")
+    assert found.tokens == list("abc")
+    assert found.logprobs == pytest.approx(one_at_a_time(run, [256], list(b"abc")), abs=1e-5)
+
+
+def test_no_space_comes_between_a_prefix_and_a_text() -> None:
+    """Some tokenizers put a space before every text."""
+    backend = tokenizers.Tokenizer(models.Unigram())
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=40, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+    )
+    backend.train_from_iterator(["the cat sat on the mat."] * 9, trainer)
+    tokenizer = ImportedTokenizer(backend.to_str())
+    assert tokenizer.opens_with_space
+    run = run_of(tokenizer=tokenizer)
+    whole, before = (tokenizer.encode(text).tolist() for text in ("the cat sat", "the cat"))
+    [found] = score(run, " sat", prefix="the cat")
+    assert whole[: len(before)] == before
+    assert found.logprobs == pytest.approx(one_at_a_time(run, before, whole[len(before) :]), abs=1e-5)
+    [inside_a_word] = score(run, "at", prefix="the c")
+    assert "".join(inside_a_word.tokens).strip() == "at"
 
 
 def test_what_the_vocabulary_lacks_is_counted() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from clearformer.errors import CheckpointError, ConfigError, RunError
 from clearformer.run import load
-from clearformer.runs.folders import find_run, free_name, list_runs, new_run, runs_folder
+from clearformer.runs.folders import find_run, free_name, list_runs, name_of, new_run, runs_folder
 from clearformer.runs.kept_weights import find_checkpoint, find_weights
 from clearformer.training.loop import TrainResult
 from clearformer.training.store.checkpoint import MODEL, OPTIMIZER, STATE, newest_whole, step_of
@@ -61,6 +61,23 @@ def test_a_run_is_found_by_its_name_and_by_its_path(
     assert find_run("runs/mine").path.resolve() == place
     monkeypatch.setenv("CLEARFORMER_RUNS", "elsewhere")
     assert find_run("runs/mine").path.resolve() == place
+
+
+def test_a_path_is_another_run_than_the_one_of_its_last_name(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a run was copied from another machine into the present folder."""
+    trained("mine", "train.max_steps=1")
+    shutil.copytree(tmp_path / "runs" / "mine", tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    assert find_run("mine").path == tmp_path / "runs" / "mine"
+    for path in ("./mine", Path("mine"), tmp_path / "mine"):
+        assert find_run(path).path.resolve() == tmp_path / "mine"
+    for place in (tmp_path / "mine", tmp_path / "runs" / "mine"):
+        assert find_run(name_of(RunFolder(place))).path.resolve() == place
+    assert name_of(RunFolder(tmp_path / "mine")) == "./mine"
+    shutil.copytree(tmp_path / "mine", tmp_path / "runs" / "many" / "one")  # as a sweep's
+    assert find_run("many/one").path == tmp_path / "runs" / "many" / "one"
 
 
 def test_a_run_that_is_not_there_is_named_with_the_nearest(trained: Trained) -> None:

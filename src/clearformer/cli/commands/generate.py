@@ -201,7 +201,7 @@ def check_without_effect(context: typer.Context, names: Sequence[str], why: str,
     """Raise UserError if an option is given that has no effect together with the option `other`."""
     for name in names:
         if was_given(context, name):
-            option = f"--{name.replace('_', '-')}"
+            [option] = [param.opts[0] for param in context.command.params if param.name == name]
             raise UserError(f"{option}: {why}; omit {option} or {other}")
 
 

@@ -25,6 +25,7 @@ from clearformer.errors import UserError, count, did_you_mean, shortened
 
 if TYPE_CHECKING:
     from clearformer.decoding import Translation
+    from clearformer.training.config import RunConfig
 
 app = typer.Typer(add_completion=False)
 
@@ -100,8 +101,10 @@ def command(
     """
     with importing():
         from clearformer.decoding.text.translations import BATCH_TOKENS, translate
+        from clearformer.runs.folders import find_run
 
     check_names(file, reference)
+    check_translates(find_run(run).read_config(), run)
     lines = standard_input.lines_of(file)
     references = None if reference is None else standard_input.lines_of(reference)
     if references is not None:
@@ -140,6 +143,13 @@ def command(
 
 
 # --- input ------------------------------------------------------------------------------------------------
+
+
+def check_translates(config: "RunConfig", run: str) -> None:
+    """Raise UserError if a run is no translator; the message names the command that fits it."""
+    if config.model.family != "encoder-decoder":
+        objective = config.train.objective
+        raise UserError(f"{run} does not translate; it {objective.activity}{objective.usage.format(run=run)}")
 
 
 def check_names(file: str, reference: str | None) -> None:

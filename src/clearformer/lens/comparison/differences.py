@@ -161,7 +161,7 @@ def differences(run: Run, other: Run, text: Readable, output: Text | None = None
     check_alike(run, other)
     inputs = read(run, text, output)
     of_one_task = run.model.config.n_classes == other.model.config.n_classes
-    of_other = read(other, inputs if of_one_task else inputs.tokens)
+    of_other = read(other, inputs if of_one_task else inputs.tokens[0].tolist())
     with quiet(inputs.model), quiet(of_other.model):
         (logits, cache), (other_logits, other_cache) = (
             each.model.run_with_cache(*each.arguments) for each in (inputs, of_other)

@@ -22,6 +22,7 @@ from clearformer.study.running import is_trained
 from clearformer.study.trials import deciding, digest, is_place
 from clearformer.text import ByteTokenizerSpec
 from clearformer.training.config import RunConfig
+from clearformer.training.reporting.report import is_of_the_whole
 from clearformer.training.store.checkpoint import list_checkpoints
 from clearformer.training.store.folder import RunFolder, read_metrics, sha256_of
 
@@ -261,7 +262,7 @@ def _compared(folder: RunFolder, config: RunConfig) -> ComparedRun:
         seconds=lines[-1]["seconds"],
         train_loss=last_training_loss(lines, lines[-1]["step"]),
         val_loss=evaluated.get("val_loss"),
-        is_whole=bool(evaluated) and evaluated.get("val_share", 1) >= 1,
+        is_whole=bool(evaluated) and is_of_the_whole(evaluated),
         is_finished=_is_finished(folder, config, lines[-1]),
     )
 
@@ -270,7 +271,7 @@ def _is_finished(folder: RunFolder, config: RunConfig, last: Mapping[str, Any]) 
     """Whether a run has reached its end; without any checkpoint, whether its last line is of the whole split."""
     if list_checkpoints(folder.checkpoints):
         return is_trained(folder, config.train)
-    return last.get("val_loss") is not None and last.get("val_share", 1) >= 1
+    return last.get("val_loss") is not None and is_of_the_whole(last)
 
 
 def lines_of(folder: RunFolder) -> list[dict[str, Any]]:

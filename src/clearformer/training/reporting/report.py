@@ -11,7 +11,13 @@ def held_out(metrics: Mapping[str, Any]) -> str:
     """Format the held-out loss of a metrics line: with ~ if it is of a part of the split only, and - for none."""
     if metrics.get("val_loss") is None:
         return "-"
-    return f"{'~' if metrics.get('val_share', 1) < 1 else ''}{metrics['val_loss']:.4f}"
+    return f"{'' if is_of_the_whole(metrics) else '~'}{metrics['val_loss']:.4f}"
+
+
+def is_of_the_whole(metrics: Mapping[str, Any]) -> bool:
+    """Whether the evaluation of a metrics line read the whole held-out split; a line that says nothing did."""
+    share = metrics.get("val_share")
+    return share is None or share >= 1
 
 
 class Reporter:

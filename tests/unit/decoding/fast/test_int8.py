@@ -50,6 +50,12 @@ def test_a_weight_is_off_by_half_a_scale_at_most() -> None:
     assert rows.weight.abs().amax(1).tolist() == [127, 127, 127, 0, 127]
 
 
+def test_products_in_float16_do_not_overflow() -> None:
+    matrix, x = torch.full((3, 64), 0.05).half(), torch.full((2, 64), 32.0).half()
+    layer = Int8Linear(int8_rows(matrix), torch.ones(3).half())
+    torch.testing.assert_close(layer(x), F.linear(x, matrix) + 1, rtol=0.01, atol=0)
+
+
 def test_weights_in_bfloat16_stay_within_the_range_of_int8() -> None:
     matrix = torch.randn(101, 7, generator=torch.Generator().manual_seed(0)).bfloat16()
 
