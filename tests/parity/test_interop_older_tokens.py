@@ -17,7 +17,7 @@ from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.tokenizers.folder import read_tokenizer
 from clearformer.interop.tokenizers.legacy import from_older_files
 from clearformer.model import ModelConfig
-from clearformer.text import BPETokenizerSpec
+from clearformer.text import BPETokenizerSpec, load_tokenizer
 
 transformers.logging.set_verbosity_error()
 
@@ -235,15 +235,28 @@ def test_a_vocabulary_without_an_end(marian: Path) -> None:
         from_older_files(marian)
 
 
-def test_outputs_that_are_cut_otherwise_come_with_a_warning(
-    marian: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    from_older_files(marian)
-    assert "so that their losses differ from those of transformers; translations do not" in caplog.text
-    caplog.clear()
-    (marian / "target.spm").write_bytes((marian / "source.spm").read_bytes())
-    from_older_files(marian)
-    assert not caplog.text
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+@pytest.mark.parametrize("text", ["THE CAT'S MAT", "A DOG SAT, AND THE MAT IS GONE", "  NAÏVE  DOGS"])
+def test_what_marian_writes_is_cut_by_the_pieces_of_its_own_language(text: str, marian: Path) -> None:
+    theirs = transformers.MarianTokenizer(
+        vocab=str(marian / "vocab.json"),
+        source_spm=str(marian / "source.spm"),
+        target_spm=str(marian / "target.spm"),
+    )
+    n = len(json.loads((marian / "vocab.json").read_text()))
+    config = ModelConfig(family="encoder-decoder", vocab_size=n)
+    fields = Fields({"eos_token_id": 0, "pad_token_id": n - 1, "decoder_start_token_id": n - 1})
+
+    ours = read_tokenizer(marian, fields, config)
+
+    assert [*ours.for_targets.encode(text).tolist(), 0] == theirs(text_target=text)["input_ids"]
+    assert [*ours.encode(TEXTS[0]).tolist(), 0] == theirs(TEXTS[0])["input_ids"]
+    ours.save(marian / "run" / "tokenizer.json")
+    again = load_tokenizer(marian / "run" / "tokenizer.json")
+    assert again.for_targets.encode(text).tolist() == ours.for_targets.encode(text).tolist()
+    (marian / "target.spm").unlink()
+    alone = read_tokenizer(marian, fields, config)
+    assert alone.for_targets.encode(text).tolist() == alone.encode(text).tolist()
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config", "config"])

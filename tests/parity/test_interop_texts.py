@@ -7,6 +7,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 import itertools
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -155,13 +156,58 @@ def t5(tokenizer: Any) -> Any:
     return transformers.T5ForConditionalGeneration(config)
 
 
+def marian_pieces() -> Any:
+    """As Marian's: pieces of two languages with one numbering."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    with TemporaryDirectory() as name:
+        folder, pieces = Path(name), set[str]()
+        (folder / "corpus.txt").write_text("\n".join(CORPUS), encoding="utf-8")
+        for side, size in (("source", 55), ("target", 35)):
+            sentencepiece.SentencePieceTrainer.train(
+                input=str(folder / "corpus.txt"),
+                model_prefix=str(folder / side),
+                vocab_size=size,
+                hard_vocab_limit=False,
+                minloglevel=2,
+            )
+            side_pieces: Any = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.model"))
+            pieces |= {side_pieces.id_to_piece(i) for i in range(side_pieces.get_piece_size())}
+        plain = sorted(pieces - {"<unk>", "<s>", "</s>"})
+        vocab = {piece: i for i, piece in enumerate(["</s>", "<unk>", *plain, "<pad>"])}
+        (folder / "vocab.json").write_text(json.dumps(vocab))
+        return transformers.MarianTokenizer(
+            vocab=str(folder / "vocab.json"),
+            source_spm=str(folder / "source.model"),
+            target_spm=str(folder / "target.model"),
+        )
+
+
+def marian(tokenizer: Any) -> Any:
+    config = transformers.MarianConfig(
+        vocab_size=len(tokenizer),
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=24,
+        decoder_ffn_dim=24,
+        max_position_embeddings=64,
+        scale_embedding=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=tokenizer.pad_token_id,
+    )
+    return transformers.MarianMTModel(config)
+
+
 @torch.no_grad()
 def saved(make_tokenizer: Any, make_model: Any, folder: Path, std: float = 0.6) -> tuple[Any, Any]:
     """A folder as transformers writes it; its tokenizer and its model."""
     tokenizer = make_tokenizer()
     torch.manual_seed(3)  # with some weights, the same is written of every text
     model = make_model(tokenizer).eval()
-    for parameter in model.parameters():
+    for parameter in filter(lambda each: each.requires_grad, model.parameters()):  # not sines
         parameter.normal_(0, std) if parameter.dim() > 1 else parameter.add_(
             0.3 * torch.randn_like(parameter)
         )
@@ -196,11 +242,14 @@ def test_a_decoder_continues_as_theirs(make_tokenizer: Any, make_model: Any, tmp
     exported_again(run, tokenizer, model, tmp_path)
 
 
-@pytest.mark.parametrize(("make_tokenizer", "make_model"), [(unigram, t5), (bart_bpe, bart)])
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+@pytest.mark.parametrize(
+    ("make_tokenizer", "make_model"), [(unigram, t5), (bart_bpe, bart), (marian_pieces, marian)]
+)
 def test_a_given_translation_costs_what_it_costs_theirs(
     make_tokenizer: Any, make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """BART's targets begin with <s>, as its sources do."""
+    """BART's targets begin with <s>, as its sources do; Marian's are cut by pieces of their own."""
     tokenizer, model = saved(make_tokenizer, make_model, tmp_path / "theirs")
     run = from_hf(tmp_path / "theirs")
     pairs = list(itertools.pairwise(TEXTS))
@@ -215,6 +264,8 @@ def test_a_given_translation_costs_what_it_costs_theirs(
         n += labels.numel()
     monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "cache"))
     assert evaluate(run, tmp_path / "pairs.tsv").loss == pytest.approx(sums / n, rel=1e-4)
+    scores = run.score([source for source, _ in pairs], [target for _, target in pairs])
+    assert -sum(each.logprob for each in scores) == pytest.approx(sums, rel=1e-4)
     given = lens.read(run, TEXTS[0], output=TEXTS[1]).tokens[0].tolist()
     assert given[1:] == tokenizer(text_target=TEXTS[1])["input_ids"][:-1]
 

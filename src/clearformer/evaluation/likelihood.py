@@ -126,7 +126,7 @@ def score(
         if value is not None and not isinstance(model, Decoder):
             raise UserError(f"{name}: only a decoder takes it; model.family is {model.config.family}")
     if isinstance(model, EncoderDecoder):
-        rows = encoded(tokenizer, _written(given, outputs), place)
+        rows = encoded(tokenizer.for_targets, _written(given, outputs), place)
         pieces = _outputs(model, tokenizer, given, rows, place)
     elif isinstance(model, Decoder):
         marks = [] if tokenizer.bos_id is None else [tokenizer.bos_id]

@@ -326,7 +326,7 @@ def _output(
         raise UserError("output: a model alone needs the ids that the encoder-decoder writes")
     _, bos, eos = translator(model, tokenizer)
     if plain is not None:
-        return [bos, *tokenizer.before_pair, *ids_of(tokenizer, plain)], eos
+        return [bos, *tokenizer.before_pair, *ids_of(tokenizer.for_targets, plain)], eos
     key = ("translation", tuple(source), bos, eos)
     [[best]] = once(model, key, lambda: translate(TrainedModel(model, tokenizer), [source], beams=1))
     written = [bos, *best.tokens]

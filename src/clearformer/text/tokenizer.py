@@ -231,6 +231,11 @@ class Tokenizer(ABC):
         """
         return [self.encode(text) for text in texts]
 
+    @property
+    def for_targets(self) -> "Tokenizer":
+        """The tokenizer of what an encoder-decoder writes: the same, but for some imported ones (Marian's)."""
+        return self
+
     def decode(self, ids: ArrayLike) -> str:
         """Return the text of some ids; special tokens are left out.
 

@@ -262,18 +262,18 @@ class _Preparation:
 
     def _encoded(self, name: str, tokenizer: Tokenizer, dtype: np.dtype) -> tuple[list[np.ndarray], ...]:
         """Encode a split's sources and its targets."""
-        pairs, rows = self.splits[name], []
+        pairs, sources, targets = self.splits[name], [], []
         for start in range(0, len(pairs), ENCODED_AT_ONCE):
             self.progress(f"encoding {name}", start, len(pairs))
             some = pairs[start : start + ENCODED_AT_ONCE]
-            sides = [side for pair in some for side in (pair.source, pair.target)]
-            place = partial(self._place_of_side, name, some)
-            rows += [ids.astype(dtype) for ids in encode_located(tokenizer, sides, place)]
-        return rows[::2], rows[1::2]
+            place = partial(self._place_of_pair, name, some)
+            sources += encode_located(tokenizer, [pair.source for pair in some], place)
+            targets += encode_located(tokenizer.for_targets, [pair.target for pair in some], place)
+        return tuple([ids.astype(dtype) for ids in rows] for rows in (sources, targets))
 
-    def _place_of_side(self, name: str, pairs: Sequence[Pair], number: int) -> str:
-        """Return the place of the n-th of some pairs' sides, for a message."""
-        return self.source.place(name, pairs[number // 2].line)
+    def _place_of_pair(self, name: str, pairs: Sequence[Pair], number: int) -> str:
+        """Return the place of the n-th of some pairs, for a message."""
+        return self.source.place(name, pairs[number].line)
 
     def _short_enough(self, name: str, rows: tuple[list[np.ndarray], ...]) -> list[int]:
         """Return the pairs of a split that fit `max_length`; all pairs of a test split, to keep scores comparable."""

@@ -1,6 +1,5 @@
 """Conversion of vocabularies from before tokenizer.json to such a file: GPT-2's, BART's, BERT's and Marian's."""
 
-import logging
 from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from clearformer.interop.reading import read_json
 from clearformer.interop.tokenizers.sentencepiece import Pieces, read_pieces
 from clearformer.text.documents import added_tokens
 from clearformer.text.kinds.bpe import BYTE_LEVEL
+from clearformer.text.kinds.imported import TARGET_SCORES
 from clearformer.text.tokenizer import (
     BERT_CLS,
     BERT_MASK,
@@ -27,9 +27,6 @@ LISTS_OF_SPECIALS = ("additional_special_tokens", "extra_special_tokens")
 BART_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 # The log-probability of a token of only the other language, below any other segmentation without <unk>.
 NEVER = -1e4
-
-
-logger = logging.getLogger(__name__)
 
 
 def from_older_files(folder: Path) -> dict[str, Any] | None:
@@ -200,16 +197,9 @@ def _bert(folder: Path) -> dict[str, Any]:
 
 
 def _marian(folder: Path) -> dict[str, Any]:
-    """Convert the joint vocabulary of two languages; texts are segmented by the source's probabilities."""
+    """Convert the joint vocabulary of two languages; each has probabilities of its own, by which texts are cut."""
     vocab = _vocabulary(folder / "vocab.json")
     source = read_pieces(folder / "source.spm")
-    target = folder / "target.spm"
-    if target.is_file() and read_pieces(target).logprobs != source.logprobs:
-        logger.warning(
-            "%s: outputs that are given (to score, evaluate or train on) are cut by the probabilities of the source's "
-            "pieces, so that their losses differ from those of transformers; translations do not",
-            folder,
-        )
     if "</s>" not in vocab:
         raise TokenizerError(f"{folder / 'vocab.json'}: </s> is missing; download it again")
     tokens = sorted(vocab, key=vocab.__getitem__)
@@ -221,12 +211,15 @@ def _marian(folder: Path) -> dict[str, Any]:
     end = {"SpecialToken": {"id": "</s>", "type_id": 0}}
     first = {"Sequence": {"id": "A", "type_id": 0}}
     second = {"Sequence": {"id": "B", "type_id": 0}}
+    target = folder / "target.spm"
+    logprobs = read_pieces(target).logprobs if target.is_file() else source.logprobs
     document = _document(
         {
             "type": "Unigram",
             "unk_id": vocab.get("<unk>", 0),
             "vocab": [[token, source.logprobs.get(token, NEVER)] for token in tokens],
             "byte_fallback": False,
+            TARGET_SCORES: [logprobs.get(token, NEVER) for token in tokens],
         },
         ["</s>", "<unk>", "<pad>"],
         vocab,

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +43,8 @@ USUAL_NAMES = {  # used if no file names the special tokens' roles
     "mask": ("<mask>", "[MASK]"),
 }
 
+TARGET_SCORES = "target_scores"
+"""In the model of a Unigram document, its scores for what an encoder-decoder writes; the library passes over them."""
 PROBE = "a"  # a text that has tokens in nearly every vocabulary
 
 # Put around names that must not match in a text: a noncharacter, and what nobody can know who writes a text.
@@ -104,6 +107,18 @@ class ImportedTokenizer(Tokenizer):
         super().__init__(spellings, special_ids, known)
         before, behind = marks_around(backend)
         self._before_pair = tuple(before) if self.eos_id in behind else ()
+
+    @cached_property
+    def for_targets(self) -> Tokenizer:
+        document = json.loads(self._json)
+        scores = document["model"].pop(TARGET_SCORES, None)
+        if scores is None:
+            return self
+        vocab = document["model"]["vocab"]
+        if not isinstance(scores, list) or len(scores) != len(vocab):
+            raise TokenizerError(f"damaged: its {TARGET_SCORES} are not one for each token; import it again")
+        document["model"]["vocab"] = [[name, score] for (name, _), score in zip(vocab, scores, strict=True)]
+        return ImportedTokenizer(document, self._roles)
 
     @property
     def before_pair(self) -> tuple[int, ...]:
