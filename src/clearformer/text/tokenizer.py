@@ -255,11 +255,13 @@ class Tokenizer(ABC):
     def token_label(self, token: int) -> str:
         """Return one token in readable form on one line: " the", "\\n" for a newline, "<bos>".
 
-        Bytes that are not a whole character appear as "\\xe2"; a combining mark gets a dotted circle.
+        Bytes that are not a whole character appear as "\\xe2", a backslash as two, so that a label names one token; a
+        combining mark gets a dotted circle.
         """
         if token in self._specials_by_id:
             return readable(self._specials_by_id[token])
-        return readable(self.token_bytes(token).decode("utf-8", errors="backslashreplace"))
+        raw = self.token_bytes(token).replace(b"\\", b"\\\\")
+        return readable(raw.decode("utf-8", errors="backslashreplace"))
 
     def id_of(self, token_text: str) -> int | None:
         """Return the id of the token with exactly this text or of the special token with this name, or None.
@@ -443,10 +445,8 @@ def roles_of(special_ids: Mapping[str, int]) -> dict[str, int]:
 
 
 def readable(text: str) -> str:
-    """Return a token's text on one line, with invisible characters escaped, and so backslashes."""
-    visible = "".join(
-        c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in text
-    )
+    """Return a token's text on one line, with invisible characters escaped."""
+    visible = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return f"◌{visible}" if unicodedata.category(visible[:1] or " ").startswith("M") else visible
 
 

@@ -209,9 +209,9 @@ def test_token_bytes_and_id_of_are_inverse(tokenizer: Tokenizer):
 
 
 def test_labels_fit_on_one_line_and_hide_nothing():
-    tokenizer = CharTokenizer(" \n\tü\u0301\u202e\x1b<")
+    tokenizer = CharTokenizer(" \n\tü\u0301\u202e\x1b<\\")
     labels = [tokenizer.token_label(token) for token in range(tokenizer.vocab_size)]
-    assert labels == [" ", "\\n", "\\t", "ü", "◌\u0301", "\\u202e", "\\x1b", "<"]
+    assert labels == [" ", "\\n", "\\t", "ü", "◌\u0301", "\\u202e", "\\x1b", "<", "\\\\"]
     assert ByteTokenizer().token_label(0xE2) == "\\xe2"
 
 
