@@ -298,23 +298,17 @@ def _merge_slot(field: FieldInfo, variants: dict[str, type[Spec]], old: Any, new
     if isinstance(kind, str) and kind not in variants and load_installed_parts():
         variants = slot_variants(field)
     if not isinstance(kind, str) or kind not in variants:
-        hint = (
-            (
-                _as_path(path, kind)
-                or did_you_mean(kind, variants)
-                or (OWN_KIND if _takes_own(variants) else "")
-            )
-            if isinstance(kind, str)
-            else ""
-        )
+        hint = _hint(path, kind, variants) if isinstance(kind, str) else ""
         raise ConfigError(f"{path}.kind is one of {', '.join(variants)}; got {shown(kind)}{hint}")
     shared = {k: v for k, v in old.items() if k in variants[kind].model_fields}
     others = {k: v for k, v in new.items() if k != "kind"}
     return merge(variants[kind], shared | {"kind": kind}, others, path + ".", variants)
 
 
-def _takes_own(variants: Mapping[str, type[Spec]]) -> bool:
-    return all(spec.own_kinds for spec in variants.values())
+def _hint(path: str, kind: str, variants: Mapping[str, type[Spec]]) -> str:
+    """Return what could be meant by a kind that there is not."""
+    takes_own = all(spec.own_kinds for spec in variants.values())
+    return _as_path(path, kind) or did_you_mean(kind, variants) or (OWN_KIND if takes_own else "")
 
 
 def _as_path(path: str, kind: str) -> str:

@@ -132,10 +132,15 @@ def n_also_in(rows: Iterable[Iterable[str]], others: Iterable[Iterable[str]]) ->
 
 
 def also_in(rows: Iterable[Iterable[str]], others: Iterable[Iterable[str]]) -> Iterator[bool]:
-    """For each row, yield whether one of its sides equals the same side of one of `others`, up to white space."""
-    known = {(side, own_text(text)) for row in others for side, text in enumerate(row)}
-    for row in rows:
-        yield any((side, own_text(text)) in known for side, text in enumerate(row))
+    """For each row, yield whether one of its sides equals the same side of one of `others`, up to white space.
+
+    Of the others, which may be millions, only those are kept that are found.
+    """
+    sides_of_rows = [list(enumerate(map(own_text, row))) for row in rows]
+    wanted = {side for sides in sides_of_rows for side in sides}
+    found = {side for row in others for side in enumerate(map(own_text, row)) if side in wanted}
+    for sides in sides_of_rows:
+        yield not found.isdisjoint(sides)
 
 
 def _rounded_up(share: Fraction, limit: Fraction) -> float:

@@ -262,14 +262,15 @@ class _Preparation:
 
     def _encoded(self, name: str, tokenizer: Tokenizer, dtype: np.dtype) -> tuple[list[np.ndarray], ...]:
         """Encode a split's sources and its targets."""
-        pairs, sources, targets = self.splits[name], [], []
+        pairs, rows = self.splits[name], ([], [])
         for start in range(0, len(pairs), ENCODED_AT_ONCE):
             self.progress(f"encoding {name}", start, len(pairs))
             some = pairs[start : start + ENCODED_AT_ONCE]
             place = partial(self._place_of_pair, name, some)
-            sources += encode_located(tokenizer, [pair.source for pair in some], place)
-            targets += encode_located(tokenizer.for_targets, [pair.target for pair in some], place)
-        return tuple([ids.astype(dtype) for ids in rows] for rows in (sources, targets))
+            for of_side, side, own in zip(rows, SIDES, (tokenizer, tokenizer.for_targets), strict=True):
+                texts = [getattr(pair, side) for pair in some]
+                of_side += [ids.astype(dtype) for ids in encode_located(own, texts, place)]
+        return rows
 
     def _place_of_pair(self, name: str, pairs: Sequence[Pair], number: int) -> str:
         """Return the place of the n-th of some pairs, for a message."""

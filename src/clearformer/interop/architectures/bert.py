@@ -48,9 +48,8 @@ class Bert(Architecture):
 
     def read(self, fields: Fields, names: frozenset[str] = frozenset()) -> ModelConfig:
         named = fields.get("architectures", [])
-        if not isinstance(named, list) or any(
-            each not in READ for each in named
-        ):  # classifiers of tokens, say
+        # The tensors of other heads, of a classifier of tokens, say, may have the same names.
+        if not isinstance(named, list) or any(each not in READ for each in named):
             fields.refuse("architectures", f"clearformer reads {', '.join(READ)}; got {shown(named)}")
         fields.only("is_decoder", False)
         fields.only("add_cross_attention", False)

@@ -65,9 +65,7 @@ def tokenizer_documents(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, 
         )
     document = json.loads(tokenizer.to_json())
     around = _read_around(tokenizer, config.family)
-    if (
-        _put_around(document) != around
-    ):  # the original's, too: a decoder reads no [SEP] at the end of a prompt
+    if _put_around(document) != around:  # an imported one may put a [SEP] behind a prompt, say
         document["post_processor"] = _template(tokenizer, *around)
     return {TOKENIZER: document, TOKENIZER_CONFIG: _roles_there(tokenizer, config)}
 

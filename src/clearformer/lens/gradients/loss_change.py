@@ -242,9 +242,7 @@ def parameter_changes(
     inputs: Inputs, after: Transformer, metric: Metric, pieces: int, on_step: OnStep = lambda *_: None
 ) -> dict[str, Tensor]:
     """Return for each number of each parameter its share of the change: difference times mean gradient on the path."""
-    model = copy.deepcopy(
-        inputs.model
-    )  # another thread may read the model while its weights are replaced here
+    model = copy.deepcopy(inputs.model)  # whose weights are replaced, while another thread may read them
     starts = {name: parameter.detach() for name, parameter in model.named_parameters()}
     ends = {name: parameter.detach().to(starts[name]) for name, parameter in after.named_parameters()}
     means = {name: torch.zeros_like(start, dtype=torch.float64) for name, start in starts.items()}
