@@ -213,7 +213,7 @@ REFUSED = {
     "a figure is written as .png": ("--figure", "a.txt"),
     "--key 9 is beyond the text": ("--view", "score", "--layer", "0", "--key", "9"),
     "--masked: only an encoder": ("--view", "tokens", "--masked", "1"),
-    "--temperature: numbers above 0; got 0.0": ("--view", "next", "--temperature", "0"),
+    "--temperature: numbers of at least 1e-06; got 0.0": ("--view", "next", "--temperature", "0"),
     "--cross: only an encoder-decoder has cross_attn; omit it": (
         "--view",
         "score",

@@ -186,7 +186,7 @@ def test_a_run_stays_itself_where_the_current_directory_changes(
     monkeypatch.delenv("CLEARFORMER_RUNS")
     run = trained(run="a")
     loaded, kept = cf.load("a", device="cpu"), run.save("./b")
-    assert (run.name, loaded.name, kept.name) == ("a", "a", "b")
+    assert (run.name, loaded.name, kept.name) == ("a", "a", "./b")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     for each, name in ((run, "runs/a"), (loaded, "runs/a"), (kept, "b")):
