@@ -108,8 +108,12 @@ class ImportedTokenizer(Tokenizer):
         before, behind = marks_around(backend)
         self._before_pair = tuple(before) if self.eos_id in behind else ()
 
-    @cached_property
+    @property
     def for_targets(self) -> Tokenizer:
+        return self._for_targets
+
+    @cached_property
+    def _for_targets(self) -> Tokenizer:
         document = json.loads(self._json)
         scores = document["model"].pop(TARGET_SCORES, None)
         if scores is None:
