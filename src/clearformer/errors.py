@@ -77,6 +77,10 @@ class RunInUseError(ClearformerError):
     """Another process trains the run; its files are left alone."""
 
 
+class RunLostError(RunInUseError):
+    """A run's folder was moved away, or taken over by another process, while the run was trained."""
+
+
 class NonFiniteError(ClearformerError):
     """A loss or a gradient is not finite; the last good state is kept.
 

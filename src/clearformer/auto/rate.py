@@ -19,6 +19,7 @@ from clearformer.device import processor_name
 from clearformer.errors import DiskError, count
 from clearformer.files import parse_json, write_file
 from clearformer.resources import free_cores
+from clearformer.threads import most_threads
 
 KEPT = 5  # rates; a machine that stays slow is taken for slow after three of them
 FAST = 0.1  # the quantile of the measured products' times that a rate is taken from
@@ -32,7 +33,7 @@ def usual_rate(dtype: str, device: torch.device, seconds: float) -> float:
 
     It takes about `seconds`.
 
-    The rates are kept in the cache, by processor, free cores and dtype. Each is that of the machine's fast moments: a
+    The rates are kept in the cache, by processor, threads and dtype. Each is that of the machine's fast moments: a
     model that is too large for a slow time loses less than one that is too small for the time after it (1.498 against
     1.525 nats after 60 s, one run each).
     """
@@ -56,7 +57,8 @@ def key_of_machine(dtype: str, device: torch.device) -> str:
     """Name what a rate depends on."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, {dtype}"
-    return f"{processor_name()}, {count(free_cores().number(), 'core')}, torch {torch.__version__}, {dtype}"
+    threads = min(torch.get_num_threads(), most_threads(), free_cores().number())
+    return f"{processor_name()}, {count(threads, 'thread')}, torch {torch.__version__}, {dtype}"
 
 
 def read_rates(file: Path) -> dict[str, list[float]]:

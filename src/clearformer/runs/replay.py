@@ -206,7 +206,7 @@ def begin_at(training: Training, folder: RunFolder, first: int) -> None:
             continue
         try:
             training.state.load(checkpoint)
-        except (KeyError, RuntimeError) as error:
+        except (KeyError, IndexError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"{path} does not fit {folder.config_file}: {error}") from None
         training.progress = checkpoint.progress
         return

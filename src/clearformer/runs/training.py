@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from clearformer.errors import RunInUseError
+from clearformer.errors import RunInUseError, RunLostError
 from clearformer.files import short_path
 from clearformer.runs.folders import free_name, new_run
 from clearformer.training.config import RunConfig
@@ -42,6 +42,7 @@ def train_run(start: RunStart, reporter: Reporter, summary: str = "") -> TrainRe
 
     Raises:
         RunInUseError: another process trains the run of the name that the user chose.
+        RunLostError: the run's folder was taken away while it was trained.
         ClearformerError: see `training.loop.train`.
     """
     about = f": {summary}" if summary else ""
@@ -51,7 +52,7 @@ def train_run(start: RunStart, reporter: Reporter, summary: str = "") -> TrainRe
             return train(
                 start.config, start.folder, reporter, start.resume, start.preset, start.began, headline
             )
-        except RunInUseError:
-            if start.is_named:
+        except RunInUseError as error:
+            if start.is_named or isinstance(error, RunLostError):
                 raise
             start.folder = new_run(free_name(start.folder.path.name))

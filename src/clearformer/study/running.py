@@ -113,7 +113,9 @@ def trained(trial: Trial, store: Store, reporter: Reporter) -> Run:
             snapshot_megabytes=None,
         )
     )
-    if not is_trained(folder, config.train):
+    lines = read_metrics(folder.metrics_file)
+    is_evaluated = bool(lines) and lines[-1].get("val_loss") is not None
+    if not (is_trained(folder, config.train) and is_evaluated):  # a run without held-out data is just opened
         resume = folder.config_file.exists()
         with kept_random_state():
             train_run(RunStart(config, folder, resume=resume, is_named=True, preset=None), reporter)

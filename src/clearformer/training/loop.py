@@ -54,7 +54,7 @@ from clearformer.training.setup import (
 from clearformer.training.step import StepResult, TrainStep
 from clearformer.training.store.checkpoint import Progress
 from clearformer.training.store.checkpoint_store import CheckpointStore
-from clearformer.training.store.folder import RunFolder
+from clearformer.training.store.folder import RunFolder, read_metrics
 from clearformer.training.store.lock import one_writer
 from clearformer.training.store.pretrained import load_pretrained, pretrained_tokenizer
 from clearformer.training.store.snapshots import FEWEST, SnapshotStore, snapshot_bytes, steps_within
@@ -265,6 +265,8 @@ class Training:
             self.log.reporter.say(f"no checkpoint in {self.folder.checkpoints}: starting from step 0")
         else:
             check_not_past_its_end(self.settings, progress)
+            if self.settings.max_wall_seconds is not None and not progress.wall_seconds:
+                progress = replace(progress, wall_seconds=progress.seconds)  # it had no such limit so far
             self.progress = self.evaluator.remeasure_best(
                 progress, self.weights_to_use, self.folder, self.log.reporter
             )
@@ -277,12 +279,19 @@ class Training:
                 self.store.tidy(self.progress)
 
     def begin_alike(self) -> None:
-        """Set the weights of all processes to the first one's, after checking that all go on from the same step.
+        """Set the weights of all processes, and their best loss, to the first one's.
+
+        By that loss they agree on the end by `train.patience`; processors may differ in the last bits of one measured
+        anew.
 
         Raises:
-            ProcessesError: they do not, as where machines have folders of their own.
+            ProcessesError: they do not go on from the same step, as where machines have folders of their own.
         """
-        self.processes.check_same("the step to go on from", str(self.progress.step), ONE_FOLDER)
+        progress = self.progress
+        self.processes.check_same("the step to go on from", str(progress.step), ONE_FOLDER)
+        self.processes.check_same("the best step so far", str(progress.best_step), ONE_FOLDER)
+        if progress.best_val_loss is not None:
+            self.progress = replace(progress, best_val_loss=self.processes.broadcast(progress.best_val_loss))
         self.processes.broadcast_tensors(self.state.all_weights())
 
     def set_first_weights(self, began_with: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
@@ -345,8 +354,8 @@ class Training:
                 if stop:
                     self.raise_interrupted(stop)
                 self.store.check()
-            if self.evaluation is None:  # a finished run that is resumed has none yet
-                self.evaluate()
+            if self.evaluation is None:
+                self.evaluate_finished()
             self.report_end_by_patience()
 
     def report_patience(self) -> None:
@@ -515,6 +524,18 @@ class Training:
         if evaluation.is_whole:
             self.evaluation = evaluation.result
         return evaluation.line
+
+    def evaluate_finished(self) -> None:
+        """Evaluate a run that was finished when it was resumed, and record it if its last evaluation had failed.
+
+        The line in metrics.jsonl repeats what the last one says of the training.
+        """
+        line, progress = self.evaluate(), self.progress
+        *_, last = read_metrics(self.folder.metrics_file) or [{}]
+        is_recorded = last.get("step") == progress.step and last.get("val_loss") is not None
+        if line and last and not is_recorded:
+            reached = {"step": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
+            self.log.write(last | reached | line)
 
     # --- saving ---------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -47,6 +48,17 @@ def test_each_processor_has_its_own(measured: Measured, monkeypatch: pytest.Monk
     measured(300e9)
     monkeypatch.setattr(rate, "processor_name", lambda: "another")
     assert measured(9e12) == 9e12
+
+
+def test_each_number_of_threads_has_its_own(measured: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of torchrun's processes, which have one each."""
+    monkeypatch.setattr(rate, "most_threads", lambda: 16)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    for _ in range(3):
+        measured(20e9)
+    monkeypatch.setattr(rate, "free_cores", lambda: SimpleNamespace(number=lambda: 16))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    assert measured(300e9) == 300e9
 
 
 @pytest.mark.parametrize("content", ["", "[1, 2]", "{", '{"x": "fast"}', '{"x": [-1]}', "\ud800"])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from clearformer.config import resolve
-from clearformer.errors import DataError, RunInUseError
+from clearformer.errors import DataError, RunInUseError, RunLostError
 from clearformer.runs import training
 from clearformer.runs.folders import new_run
 from clearformer.runs.training import RunStart, train_run
@@ -61,6 +61,25 @@ def test_a_free_name_that_is_taken_meanwhile_is_replaced_by_the_next(
     assert taken == ["quick", "quick-2"]
     assert start.folder.path == tmp_path / "quick-2"
     assert messages.said == [f"run {tmp_path / 'quick-2'}: a decoder"]
+
+
+def test_a_run_that_loses_its_folder_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not trained again under another name, though nobody chose this one."""
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path / "runs"))
+    (tmp_path / "text.txt").write_text("To be, or not to be. " * 90)
+    train = {**ONE_STEP, "max_steps": 9}
+    layers = {"data": {"path": str(tmp_path / "text.txt")}, "model": TINY, "train": train}
+    start = RunStart(resolve(RunConfig, layers), new_run("quick"), resume=False, is_named=False)
+
+    class Moving(Messages):
+        def stepped(self, progress: Any, metrics: Any) -> None:
+            if progress.step == 3:
+                start.folder.path.rename(tmp_path / "moved")
+
+    with pytest.raises(RunLostError, match="was moved or replaced meanwhile"):
+        train_run(start, Moving())
+    assert list((tmp_path / "runs").iterdir()) == []
+    assert (tmp_path / "moved" / "config.toml").exists()
 
 
 def test_a_name_that_the_user_chose_is_kept_and_the_error_raised(taken: list[str], tmp_path: Path) -> None:

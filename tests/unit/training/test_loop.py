@@ -36,6 +36,7 @@ from clearformer.evaluation import Evaluation, evaluate_split
 from clearformer.model import build
 from clearformer.training import limits, loop, setup
 from clearformer.training.config import RunConfig
+from clearformer.training.evaluator import Evaluator
 from clearformer.training.loop import Training, TrainResult, train
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.processes.interrupts import ENDING, Interrupts
@@ -875,6 +876,47 @@ def test_a_finished_run_is_only_measured_again(
     assert same_weights(first, again)
     assert again.evaluation == first.evaluation
     assert run_folder("a").metrics_file.read_bytes() == before
+
+
+def test_a_last_evaluation_that_failed_is_made_up_for(
+    trained: Trained, resumed: Resumed, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trained("whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(Evaluator, "evaluate_at_the_end", lambda *_: crash())
+        with pytest.raises(CrashedError):
+            trained("a")
+    assert "val_loss" not in lines_of(run_folder("a"))[-1]
+
+    outcome = resumed("a")
+
+    assert outcome.evaluation == whole.evaluation
+    assert lines_of(run_folder("a"))[-1] == lines_of(run_folder("whole"))[-1]
+    before = run_folder("a").metrics_file.read_bytes()
+    loss = load_checkpoint(last_checkpoint(run_folder("a"))).progress.val_loss
+    assert loss is None  # so that the next one measures it again, but records it once
+    resumed("a")
+    assert run_folder("a").metrics_file.read_bytes() == before
+
+
+def test_a_limit_on_all_time_counts_the_steps_before_it(trained: Trained, resumed: Resumed) -> None:
+    first = trained("a")
+    outcome = resumed("a", max_steps=20, max_wall_seconds=1000.0)
+    assert outcome.progress.wall_seconds > first.progress.seconds > 0
+
+
+def test_processes_agree_on_the_best_loss(begun: Callable[..., Training]) -> None:
+    """One that was measured anew may differ in its last bits."""
+    training = begun("a")
+    training.progress = Progress(step=5, best_step=5, best_val_loss=2.0)
+
+    class Second(Processes):
+        def broadcast(self, value: float) -> float:
+            return value + 1e-7
+
+    training.processes = Second()
+    training.begin_alike()
+    assert training.progress.best_val_loss == 2.0 + 1e-7
 
 
 def test_a_finished_run_can_be_made_longer(trained: Trained, resumed: Resumed, run_folder: Folders) -> None:

@@ -70,9 +70,10 @@ def export_page(
 
         cf.export_page("quick-pydoc", "lecture.html", text="To be or not", position=3, layer=1)
 
-    The page shows every view of the selection but those that take long, with all numbers; with `versus=` a second run or its name, as the
-    difference of the two. Controls that need the model (another text, position or edit) are switched off, and the page
-    says so. Of the numbers inside a block it explains one of each matrix, at the selected position.
+    The page shows every view of the selection but those that take long, with all numbers; with `versus=` a second run
+    or its name, as the difference of the two. Controls that need the model (another text, position or edit) are
+    switched off, and the page says so. Of the numbers inside a block it explains one of each matrix, at the selected
+    position.
 
     Args:
         run: A run, or its name.

@@ -242,19 +242,27 @@ class Processes:
         if self.count == 1 or self.store is None:
             yield
             return
-        key = f"clearformer/first/{os.environ.get('GROUP_RANK', '0')}/{next(self.n_waits)}"
+        key = f"clearformer/first/{next(self.n_waits)}/{{}}".format
+        own = key(os.environ.get("GROUP_RANK", "0"))
         try:
-            while self.place.local_rank and not self._is_set(key):
-                time.sleep(POLL_SECONDS)
+            if self.place.local_rank:
+                self._wait_for(own)
             yield
         finally:
             if not self.place.local_rank:  # after an error too, which the others meet then themselves
                 with others_answer(self.rank, self.count):
-                    self.store.set(key, "through")
+                    self.store.set(own, "through")
+        # What follows is a message to all, which the machines that are ready would not await for hours.
+        for machine in range(int(os.environ.get("GROUP_WORLD_SIZE", "1"))):
+            self._wait_for(key(machine))
 
-    def _is_set(self, key: str) -> bool:
-        with others_answer(self.rank, self.count):
-            return self.store.check([key])
+    def _wait_for(self, key: str) -> None:
+        """Wait, however long it takes, until a process has set a key."""
+        while True:
+            with others_answer(self.rank, self.count):
+                if self.store.check([key]):
+                    return
+            time.sleep(POLL_SECONDS)
 
     def end_step(self, clocks: dict[str, float], signal_number: int) -> tuple[dict[str, float], int]:
         """Return the first process's clocks, and the signal that any process has received, or 0.

@@ -53,7 +53,8 @@ class Interrupts:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            if handler is not None:  # else it was installed outside Python, which cannot install it again
+                signal.signal(number, handler)  # type: ignore[arg-type]
         self._before = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -258,18 +258,26 @@ def newest_whole(checkpoints: Path) -> Checkpoint | None:
     return None
 
 
-def prune(checkpoints: Path, keep: int, progress: Progress) -> None:
+def prune(checkpoints: Path, keep: int, progress: Progress, damaged: Collection[int] = ()) -> None:
     """Delete all checkpoints up to this step but the newest `keep` and the best.
 
-    Later ones do not count: they are damaged, or the run would have resumed from them, and it will write them again.
+    Later ones do not count: they are damaged, or the run would have resumed from them.
+
+    Args:
+        checkpoints: Their folder.
+        keep: How many are kept.
+        progress: The progress of the run.
+        damaged: The steps of checkpoints that are known to be damaged, which are deleted once the run has passed them.
 
     Raises:
         DiskError: the folder cannot be written.
     """
     done = [folder for folder in list_checkpoints(checkpoints) if step_of(folder) <= progress.step]
+    whole = [folder for folder in done if step_of(folder) not in damaged]
+    kept = {*whole[:keep], step_folder(checkpoints, progress.best_step or 0)}
     with disk_errors(checkpoints):
-        for folder in done[keep:]:
-            if step_of(folder) != progress.best_step:
+        for folder in done:
+            if folder not in kept:
                 discard(folder)
 
 

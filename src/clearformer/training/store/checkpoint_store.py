@@ -35,6 +35,7 @@ class CheckpointStore:
         self.records: Sequence[Record] = ()  # to be on the disk before a checkpoint is
         self.snapshots: SnapshotStore | None = None  # likewise
         self.writer = CheckpointWriter()
+        self.damaged: set[int] = set()  # the steps of those after the one that the run was resumed from
 
     def save(self, state: TrainState, progress: Progress) -> None:
         """Save the state; called in all processes, and returns once the state is copied for the writer.
@@ -69,6 +70,7 @@ class CheckpointStore:
         for record in self.records:
             record.sync()
         save_checkpoint(checkpoints, checkpoint)
+        self.damaged.discard(progress.step)
         self.tidy(progress)
 
     def tidy(self, progress: Progress) -> None:
@@ -83,7 +85,7 @@ class CheckpointStore:
         with disk_errors(checkpoints):
             remove_abandoned(checkpoints, after_seconds=0)  # safe, as a run has one writer
         link(checkpoints, {"latest": progress.step, "best": progress.best_step})
-        prune(checkpoints, self.keep_last, progress)
+        prune(checkpoints, self.keep_last, progress, self.damaged)
 
     def restore(self, state: TrainState) -> Progress | None:
         """Load the newest whole checkpoint into the state and return its progress; None if there is no checkpoint.
@@ -103,11 +105,13 @@ class CheckpointStore:
             return None
         try:
             state.load(checkpoint)
-        except (KeyError, RuntimeError) as error:
+        except (KeyError, IndexError, ValueError, RuntimeError) as error:
             raise CheckpointError(
                 f"{self.folder.checkpoints}: the checkpoint of step {checkpoint.progress.step} does not fit "
                 f"config.toml: {error}"
             ) from None
+        step = checkpoint.progress.step
+        self.damaged = {at for at in map(step_of, list_checkpoints(self.folder.checkpoints)) if at > step}
         return checkpoint.progress
 
     def newest_step(self) -> int | None:

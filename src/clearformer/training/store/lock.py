@@ -27,7 +27,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-from clearformer.errors import ClearformerError, RunInUseError
+from clearformer.errors import ClearformerError, RunInUseError, RunLostError
 from clearformer.files import disk_errors, make_folders
 
 LOCK = ".lock"
@@ -191,13 +191,15 @@ class Lock(Hold):
     def _is_the_file_there(self) -> bool:
         try:
             return os.path.samestat(os.fstat(self._descriptor), self._file.stat())
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:  # a file server that does not answer for a moment
+            return True
 
     def check(self) -> None:
-        """Raise RunInUseError if the file is gone or another's, as where the folder was replaced by a copy."""
+        """Raise RunLostError if the file is gone or another's, as where the folder was replaced by a copy."""
         if not self._is_the_file_there():
-            raise RunInUseError(
+            raise RunLostError(
                 f"{self._file.parent} was moved or replaced meanwhile, or its {LOCK} deleted; stopped, because another "
                 "process may train it now"
             )
@@ -297,7 +299,8 @@ class Claim(Hold):
             with contextlib.suppress(OSError):
                 self._renew()
         if self._is_lost:
-            raise self._refused(self._folder, self._file_of(self._highest()).read_bytes)
+            error = self._refused(self._folder, self._file_of(self._highest()).read_bytes)
+            raise RunLostError(str(error)) if isinstance(error, RunInUseError) else error
 
     def release(self) -> None:
         self._ended.set()

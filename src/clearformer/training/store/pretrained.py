@@ -74,6 +74,14 @@ def load_pretrained(
     checkpoint = newest_whole(checkpoints) if began_with is None else _same_again(checkpoints, began_with)
     if checkpoint is None:
         raise RunError(f"train.pretrained: {run} has no checkpoint")
+    step = checkpoint.progress.step
+    try:
+        sha256 = _sha256(checkpoints, step)
+    except FileNotFoundError:
+        raise RunError(
+            f"train.pretrained: {run}, which is being trained, has just deleted its checkpoint of step {step:,}: start "
+            "again"
+        ) from None
     weights, own = dict(checkpoint.model), model.state_dict()
     for name in sorted(own.keys() | weights.keys()):
         own_shape, pretrained_shape = _shape(own.get(name)), _shape(weights.get(name))
@@ -88,12 +96,10 @@ def load_pretrained(
         weights.pop(name, None)
     model.load_state_dict(weights, strict=False)
     anew = ", ".join(sorted({name.partition(".")[0] for name in own.keys() - weights.keys()}))
-    reporter.say(
-        f"starting from the weights of {run}, step {checkpoint.progress.step}{anew and f'; new: {anew}'}"
-    )
+    reporter.say(f"starting from the weights of {run}, step {step}{anew and f'; new: {anew}'}")
     if other := _other_settings(model.config, RunFolder(run).read_config().model):
         reporter.say(f"these weights were trained with other settings: {other}")
-    return {"step": checkpoint.progress.step, "sha256": _sha256(checkpoints, checkpoint.progress.step)}
+    return {"step": step, "sha256": sha256}
 
 
 def _same_again(checkpoints: Path, began_with: Mapping[str, Any]) -> Checkpoint:

@@ -5,6 +5,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count as counted
 from pathlib import Path
 
 import pytest
@@ -461,6 +462,35 @@ NextTokenTask.prepare = slow
     folder = run_folder("a").path
     first, second = two_that_differ([written("a")] * 2, [folder, folder], extra=look)
     assert first.split()[1:] == second.split()[1:]
+
+
+def test_a_machine_that_is_ready_waits_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than a message to all of them would."""
+    monkeypatch.setenv("GROUP_RANK", "1")
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
+    seen: dict[str, str] = {}
+    naps: list[float] = []
+
+    class Store:
+        def set(self, key: str, value: str) -> None:
+            seen[key] = value
+
+        def check(self, keys: list[str]) -> bool:
+            return all(key in seen for key in keys)
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            seen["clearformer/first/0/0"] = "through"
+
+    monkeypatch.setattr(distributed.time, "sleep", sleep)
+    processes = Processes(1, 2, Place(1, 2, local_rank=0, n_here=1))
+    monkeypatch.setattr(processes, "store", Store())
+    monkeypatch.setattr(processes, "n_waits", counted())
+    with processes.first_here_first():
+        assert not seen
+    assert len(naps) == 3
+    assert set(seen) == {"clearformer/first/0/0", "clearformer/first/0/1"}
 
 
 def test_other_data_on_another_machine_are_refused_before_anything_is_written(

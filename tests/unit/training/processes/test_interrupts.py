@@ -92,6 +92,20 @@ def test_they_come_back_after_an_error_too() -> None:
     assert signal.getsignal(signal.SIGINT) == before
 
 
+def test_a_handler_from_outside_python_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that embeds Python may have installed one, of which Python knows nothing."""
+    installed = signal.signal
+    monkeypatch.setattr(signal, "signal", lambda number, handler: installed(number, handler) and None)
+    try:
+        with Interrupts():
+            pass
+    finally:
+        monkeypatch.undo()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in set(ENDING) - {signal.SIGINT}:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def test_in_another_thread_signals_are_left_alone() -> None:
     """Only the main thread may set handlers; training in another one must not fail for that."""
     before, inside = signal.getsignal(signal.SIGINT), []

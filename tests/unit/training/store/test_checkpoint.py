@@ -372,6 +372,13 @@ def test_a_damaged_later_one_does_not_take_the_place_of_a_whole_one(tmp_path: Pa
     assert steps_after_pruning(tmp_path, 1, Progress(25)) == [30, 25]
 
 
+def test_a_damaged_one_that_the_run_has_passed_does_not_take_the_place_of_a_whole_one(tmp_path: Path) -> None:
+    for step in (10, 14, 20):
+        save_checkpoint(tmp_path, checkpoint_of(step))
+    prune(tmp_path, 2, Progress(20), damaged={14})
+    assert [step_of(path) for path in list_checkpoints(tmp_path)] == [20, 10]
+
+
 def test_a_folder_that_may_not_be_written_is_one_line_when_pruning_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

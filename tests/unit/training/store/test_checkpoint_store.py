@@ -148,6 +148,36 @@ def test_where_all_are_damaged_none_need_be_lost_to_start_over(folder: RunFolder
             store.restore(state)
 
 
+def test_a_damaged_one_does_not_count_once_the_run_goes_on(folder: RunFolder, state: TrainState) -> None:
+    with CheckpointStore(folder, 2, Processes()) as store:
+        for step in (10, 14):
+            store.save(state, Progress(step=step))
+        store.wait()
+        (folder.checkpoints / "step-00000014" / MODEL).write_bytes(b"rubbish")
+        restored = store.restore(state)
+        assert restored is not None
+        assert restored.step == 10
+        store.save(state, Progress(step=20))
+    assert [step_of(path) for path in list_checkpoints(folder.checkpoints)] == [20, 10]
+
+
+@pytest.mark.parametrize("error", [KeyError, IndexError, ValueError, RuntimeError])
+def test_a_state_that_does_not_fit_is_one_line(
+    folder: RunFolder, state: TrainState, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """As that of an optimizer of one's own which has fewer groups than it had."""
+
+    def refused(*_: object) -> None:
+        raise error("1")
+
+    with CheckpointStore(folder, 2, Processes()) as store:
+        store.save(state, Progress(step=5))
+        store.wait()
+        monkeypatch.setattr(TrainState, "load", refused)
+        with pytest.raises(CheckpointError, match=r"the checkpoint of step 5 does not fit config\.toml"):
+            store.restore(state)
+
+
 def test_only_the_wanted_checkpoints_stay(folder: RunFolder, state: TrainState) -> None:
     with CheckpointStore(folder, 1, Processes()) as store:
         for step in (1, 2, 3):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from clearformer.errors import DiskError, RunInUseError
+from clearformer.errors import DiskError, RunInUseError, RunLostError
 from clearformer.training.store import lock as module
 from clearformer.training.store.lock import CLAIM, LOCK, is_of_the_lock, one_writer
 
@@ -279,12 +279,27 @@ def test_a_slow_one_does_not_take_a_number_that_is_behind(
             assert claims() == [f"{CLAIM}2"]
 
 
+def test_a_file_server_that_does_not_answer_takes_no_run_away(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stale(path: Path) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+
+    with one_writer(folder) as hold:
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "stat", stale)
+            hold.check()
+        (folder / LOCK).unlink()
+        with pytest.raises(RunLostError):
+            hold.check()
+
+
 def test_a_run_whose_folder_was_replaced_ends_and_frees_no_other_s(folder: Path) -> None:
     """`mv runs/a runs/old; cp -r runs/old runs/a` while it trains; then another process goes on with the copy."""
     with one_writer(folder) as hold:
         hold.check()
         folder.rename(folder.with_name("old"))
-        with pytest.raises(RunInUseError, match="was moved or replaced meanwhile"):
+        with pytest.raises(RunLostError, match="was moved or replaced meanwhile"):
             hold.check()
         folder.mkdir()
         (folder / "config.toml").touch()
