@@ -43,7 +43,7 @@ class Threads:
     fixes: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        self.most = torch.get_num_threads()
+        self.most = min(torch.get_num_threads(), most_threads())
 
     def __enter__(self) -> "Threads":
         global _open, _fixed, _given

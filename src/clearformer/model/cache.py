@@ -243,7 +243,8 @@ class Cache:
         do not count as positions.
         """
         n_new = kept.shape[1]
-        n_kept = n_new - int(kept.any(0).flip(0).int().argmax())  # up to the last column that some row keeps
+        columns = kept.any(0).nonzero()
+        n_kept = int(columns.amax()) + 1 if len(columns) else 0  # up to the last column that some row keeps
         first, self.length = self.length - n_new, self.length - n_new + n_kept
         for each in self.all:
             each.keep(kept, self.length)

@@ -50,9 +50,9 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
                 measure_what_is_missing(run, trial, measured)
             except BaseException:  # an interrupt too
                 if measured:  # values of earlier measures, which need not be computed again
-                    keep(trial, measured, seconds, store)
+                    keep(trial, measured, seconds, store, before)
                 raise
-    record = keep(trial, measured, seconds, store)
+    record = keep(trial, measured, seconds, store, before)
     store.forget_failure(trial)
     return record
 
@@ -87,9 +87,16 @@ def check_apart(
             )
 
 
-def keep(trial: Trial, measured: Mapping[str, Values], seconds: float, store: Store) -> Record:
-    """Store the measurements of a trial so far."""
-    here = about() | ({} if trial.config is None else decided(RunFolder(store.runs / trial.key)))
+def keep(
+    trial: Trial, measured: Mapping[str, Values], seconds: float, store: Store, before: Record | None
+) -> Record:
+    """Store the measurements of a trial so far; `before` says where a training was that is only measured now."""
+    if trial.config is None:
+        here = about()
+    elif before is None:
+        here = about() | decided(RunFolder(store.runs / trial.key))
+    else:
+        here = before.about
     record = Record(trial.key, trial.settings, trial.seed, measured, round(seconds, 3), here)
     store.write(record)
     return record
@@ -107,12 +114,10 @@ def trained(trial: Trial, store: Store, reporter: Reporter) -> Run:
     assert trial.config is not None
     folder = RunFolder(store.runs / trial.key)
     train = trial.config.train
-    config = trial.config.replace(
-        train=train.replace(
-            checkpoint_every=min(CHECKPOINT_EVERY, train.checkpoint_every or CHECKPOINT_EVERY),
-            snapshot_megabytes=None,
-        )
-    )
+    every = train.checkpoint_every
+    if train.patience is None:  # else checkpoints decide when it ends
+        every = min(CHECKPOINT_EVERY, every or CHECKPOINT_EVERY)
+    config = trial.config.replace(train=train.replace(checkpoint_every=every, snapshot_megabytes=None))
     lines = read_metrics(folder.metrics_file)
     is_evaluated = bool(lines) and lines[-1].get("val_loss") is not None
     if not (is_trained(folder, config.train) and is_evaluated):  # a run without held-out data is just opened

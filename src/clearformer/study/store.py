@@ -161,7 +161,10 @@ class Store:
         """
         try:
             about = json.loads(self._failure_file(trial).read_text())
-            return str(about["problem"]) if trial.values & set(about["lacking"]) else None
+            is_its_own = not about["lacking"] or trial.values & set(
+                about["lacking"]
+            )  # a study may measure nothing
+            return str(about["problem"]) if is_its_own else None
         except (OSError, ValueError, TypeError, KeyError):
             return None
 

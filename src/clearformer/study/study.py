@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Real
 from types import CellType, CodeType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -370,19 +371,41 @@ def identity(function: Callable[..., Any]) -> str:
     if is_packaged(function):
         return function.__name__
     inner = inspect.unwrap(function)
-    try:
-        text = inspect.getsource(inner)
-    except (OSError, TypeError):  # typed at a prompt
-        text = _instructions(getattr(inner, "__code__", None))
+    text = _source(inner)
     cells = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or () if _is_filled(cell)]
     held = [value for value in cells if isinstance(value, int | float | str | list | tuple)]
     if len(held) == 1 and not isinstance(held[0], list | tuple):
         text += repr(held[0])  # as in every version, so that what was measured is found
     elif held:
-        text += repr(held)
+        text += _lasting(held)
     defaults = getattr(inner, "__defaults__", None), getattr(inner, "__kwdefaults__", None)
-    text += repr(defaults) if any(defaults) else ""
+    text += _lasting(defaults) if any(defaults) else ""
     return f"{function.__name__}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _source(function: Any) -> str:
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):  # typed at a prompt, or not in Python
+        return _instructions(getattr(function, "__code__", None))
+
+
+def _lasting(value: Any) -> str:
+    """Return a value as text that is the same in every process: `repr` may show an address, or sets in any order."""
+    match value:
+        case list():
+            return f"[{', '.join(map(_lasting, value))}]"
+        case tuple():
+            return f"({', '.join(map(_lasting, value))}{',' * (len(value) == 1)})"
+        case dict():
+            return f"{{{', '.join(f'{key!r}: {_lasting(each)}' for key, each in value.items())}}}"
+        case set() | frozenset():
+            return f"{type(value).__name__}({sorted(map(_lasting, value))})"
+        case partial():
+            return f"partial{_lasting((value.func, value.args, value.keywords))}"
+    if inspect.isroutine(value) or isinstance(value, type):
+        return value.__qualname__ + _source(value)
+    return repr(value) if type(value).__repr__ is not object.__repr__ else type(value).__qualname__
 
 
 def _instructions(code: CodeType | None) -> str:

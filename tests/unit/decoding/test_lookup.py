@@ -246,6 +246,19 @@ def test_drafts_are_forgotten_of_each_text_by_itself() -> None:
             torch.testing.assert_close(logits, alone(model, texts[row]))
 
 
+def test_drafts_of_which_nothing_is_kept_are_cut_off() -> None:
+    model = made()
+    cache = model.new_cache()
+    with torch.no_grad():
+        model(torch.tensor([[1, 2, 3, 4, 5]]), cache=cache)
+        cache.hold()
+        model(torch.tensor([[6, 7, 8]]), cache=cache)
+        cache.keep(torch.zeros(1, 3, dtype=torch.bool))
+        assert cache.length == 5
+        logits = model(torch.tensor([[9]]), cache=cache)
+    torch.testing.assert_close(logits[0, -1], alone(model, [1, 2, 3, 4, 5, 9]))
+
+
 def alone(model: Decoder, text: list[int]) -> Tensor:
     with torch.no_grad():
         return model(torch.tensor([text]))[0, -1].float()

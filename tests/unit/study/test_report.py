@@ -26,6 +26,7 @@ from clearformer.study.report.figures import Bars, Curves, Matrix, Texts
 from clearformer.study.report.markdown_pages import escaped, fenced
 from clearformer.study.report.nodes import Bullets, Command, Judged, Link, Node, Paragraph, Picture, Table
 from clearformer.study.report.result import result_of
+from clearformer.study.report.trained import in_common
 from clearformer.study.store import Record
 from clearformer.study.study import Claim, Published, Training
 from clearformer.study.trials import trials
@@ -431,6 +432,22 @@ def test_a_figure_says_which_arms_diverged() -> None:
     assert picture.note.endswith(
         "b diverged and is not drawn; c diverged in 1 of 2 runs and is drawn without."
     )
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_settings_in_common_are_those_that_no_arm_overrides(scale: float) -> None:
+    settings = {
+        "model": {"position": {"kind": "rope", "base": 7}, "d_model": 12, "attention": {"n_heads": 2}},
+        "train.max_steps": 9,
+    }
+    arms = [
+        Training("a", "quick", {"model.position": "none"}),
+        Training("b", "quick", {"model.attention.kind": "dot"}),
+    ]
+    common = {"model.d_model": 12, "model.attention.n_heads": 2} | (
+        {"train.max_steps": 9} if scale == 1 else {}
+    )
+    assert in_common(settings, arms, is_scaled=scale != 1) == common
 
 
 def test_a_section_tells_what_was_trained_and_in_which_precision(tmp_path: Path) -> None:

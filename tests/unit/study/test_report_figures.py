@@ -202,6 +202,11 @@ def test_arms_that_were_not_measured_are_left_out() -> None:
     assert "one" not in texts
 
 
+def test_rows_of_a_curve_may_come_in_any_order() -> None:
+    rows = [[3.0, 1.0], [2.0, 5.0], [1.0, 9.0]]
+    assert curve_points([rows], 0, 1) == [Point(x, y, y, y) for x, y in reversed(rows)]
+
+
 def test_curve_points_are_of_the_steps_since_all_seeds_have_begun() -> None:
     one, other = [[1, 0, 0, 2.0, None], [2, 0, 0, 1.0, 5.0]], [[2, 0, 2, 3.0, 7.0], [3, 0, 0, 9.0, None]]
     assert curve_points([one, other], 0, 3) == [Point(2.0, 2.0, 1.0, 3.0), Point(2.5, 5.0, 1.0, 9.0)]

@@ -14,8 +14,10 @@ import pytest
 from clearformer.errors import Interrupted, UserError
 from clearformer.study import Measure, Store, running
 from clearformer.study.measures.losses import HELD_OUT, MOST_POINTS, STEP, curve, losses
+from clearformer.study.measures.samples import sample
 from clearformer.study.running import checked, compute, is_trained
 from clearformer.study.trials import Trial, trials
+from clearformer.training.evaluator import Evaluator
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import STATE, Progress, step_folder
 from clearformer.training.store.folder import RunFolder
@@ -73,6 +75,38 @@ def test_a_run_is_trained_measured_and_kept(tmp_path: Path) -> None:
     assert set(record.about) == {"created", "processor", "cpus", "threads", "gpus", "versions"} | decided
     assert (record.about["dtype"], record.about["compile"]) == ("float32", False)
     assert str(tmp_path) not in (store.measured / f"{trial.key}.json").read_text()
+
+
+def test_checkpoints_that_decide_the_end_are_those_of_the_settings(tmp_path: Path) -> None:
+    store = Store(tmp_path / "studies")
+    for patience, every in (({}, 500), ({"train.patience": 1}, 1000)):
+        trial = first_trial(tmp_path, settings=dict(tiny_study(tmp_path).settings) | patience)
+        compute(trial, store)
+        assert RunFolder(store.runs / trial.key).read_config().train.checkpoint_every == every
+
+
+def test_what_is_measured_later_was_trained_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, trial = Store(tmp_path / "studies"), first_trial(tmp_path)
+    first = compute(trial, store)
+    monkeypatch.setattr(running, "about", lambda: {"processor": "another", "created": "later"})
+    later = compute(trial.with_measures([Measure(sample)]), store)
+    assert later.measured.keys() > first.measured.keys()
+    assert later.about == first.about
+
+
+def test_a_last_evaluation_that_failed_is_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, trial = Store(tmp_path / "studies"), first_trial(tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(Evaluator, "evaluate_at_the_end", lambda *_: 1 / 0)
+        compute(trial, store)
+    assert (
+        compute(trial, store).values["val_loss"]
+        == compute(trial, Store(tmp_path / "whole")).values["val_loss"]
+    )
 
 
 def test_a_run_that_was_ended_goes_on_to_the_same_bits(tmp_path: Path) -> None:

@@ -146,6 +146,14 @@ def test_a_measure_that_fails_is_no_failure_of_a_study_without_it(tmp_path: Path
     assert store.failure(with_another) is None
 
 
+def test_a_run_that_is_only_trained_can_fail_too(tmp_path: Path) -> None:
+    """Else its workers would try it again for ever."""
+    store, trial = Store(tmp_path / "studies"), trials(tiny_study(tmp_path, measures=()))[0]
+    assert not trial.values
+    store.write_failure(trial, "no room")
+    assert store.failure(trial) == "no room"
+
+
 def test_a_folder_that_cannot_be_written_is_an_error_of_the_disk(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     trial = trials(tiny_study(tmp_path))[0]

@@ -158,6 +158,8 @@ def test_a_sweep_is_data(tmp_path: Path) -> None:
     back = from_declaration(json.loads(json.dumps(declaration(mine))))
     assert declaration(back) == declaration(mine)
     assert back.figures == mine.figures
+    of_a_path = sweep("quick", {"data.path": [tmp_path / "my.txt"]})
+    assert str(tmp_path / "my.txt") in json.dumps(declaration(of_a_path))
 
 
 def test_one_with_code_is_refused_with_the_way_out() -> None:

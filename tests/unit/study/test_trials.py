@@ -1,5 +1,6 @@
 """The keys of runs: stable, changed by all that changes a result and by nothing else."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from clearformer.errors import ConfigError, DataError, UserError
 from clearformer.presets import preset
 from clearformer.registry import import_parts, unregister
 from clearformer.study import Measure, Probe, Store, Study, Training
-from clearformer.study.study import identity
+from clearformer.study.study import _lasting, identity
 from clearformer.study.trials import GENERATION, Trial, config_of, deciding, scaled, trials
 from clearformer.study.workers.launch import jobs_of, run_here
 from clearformer.study.workers.pool import Selection
@@ -292,6 +293,31 @@ def test_what_a_function_holds_tells_it_apart() -> None:
     by_cells = [around(1, 23), around(12, 3), around((1, 2), "a"), around([1, 2], "a"), around((1, 3), "a")]
     for functions in (by_default, by_keyword, by_cells):
         assert len({identity(function) for function in functions}) == len(functions)
+
+
+def test_what_a_function_holds_has_the_same_name_in_every_process() -> None:
+    """Addresses and the order of sets are other ones in each."""
+    code = """
+import hashlib, random
+from functools import partial
+from clearformer.study.study import _lasting
+class Own: pass
+def near(a, b): return a - b
+print(_lasting([near, Own(), Own, frozenset({"a", "b", "c", "d", "e"}), (1,), {"x": [2.5, None]}, partial(near, 1)]))
+"""
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
+    plain = [1, 2.5, "a", (1,), (1, "b"), [], {"x": [None, True]}]
+    assert _lasting(plain) == repr(plain)  # so that what was measured before is found
 
 
 def test_auto_is_no_preset_of_a_study(tmp_path: Path) -> None:

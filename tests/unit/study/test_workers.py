@@ -410,20 +410,20 @@ def test_a_number_of_workers_is_checked(jobs: int) -> None:
 def test_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "n_cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert surroundings(0, 3, "cpu")["OMP_NUM_THREADS"] == "2"
-    assert surroundings(0, 30, "cpu")["OMP_NUM_THREADS"] == "1"
+    assert surroundings(0, 3, ["cpu"])["OMP_NUM_THREADS"] == "2"
+    assert surroundings(0, 30, ["cpu"])["OMP_NUM_THREADS"] == "1"
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert "OMP_NUM_THREADS" not in surroundings(0, 3, "cpu")
+    assert "OMP_NUM_THREADS" not in surroundings(0, 3, ["cpu"])
 
 
 def test_workers_share_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool.torch.cuda, "device_count", lambda: 3)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    chosen = [surroundings(place, 4, None).get("CUDA_VISIBLE_DEVICES") for place in range(4)]
+    chosen = [surroundings(place, 4, []).get("CUDA_VISIBLE_DEVICES") for place in range(4)]
     assert chosen == ["0", "1", "2", "0"]
-    assert "CUDA_VISIBLE_DEVICES" not in surroundings(0, 4, "cuda:1")
+    assert "CUDA_VISIBLE_DEVICES" not in surroundings(0, 4, ["auto", "cuda:1"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,7")
-    assert surroundings(1, 4, "cuda").get("CUDA_VISIBLE_DEVICES") == "6"
+    assert surroundings(1, 4, ["cuda"]).get("CUDA_VISIBLE_DEVICES") == "6"
 
 
 def test_a_worker_s_command_line_says_all(tmp_path: Path) -> None:

@@ -28,7 +28,10 @@ def linear(
         n_vectors = x.shape[:-1].numel()
         if n_vectors == 1:
             return matrix_vector(x, weight, bias)
-        if not torch.is_grad_enabled() and is_worth_it(weight, n_vectors):
+        of_one_type = (
+            x.dtype == weight.dtype
+        )  # autocast, which this does without, may have made x another one
+        if of_one_type and not torch.is_grad_enabled() and is_worth_it(weight, n_vectors):
             return packed_linear(x, weight, bias)
     return F.linear(x, weight, bias)
 

@@ -6,6 +6,7 @@ It holds names, settings and numbers, and no code: every arm is a training, and 
 import json
 import logging
 from collections.abc import Mapping
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,11 @@ def declaration(study: Study) -> dict[str, Any]:
 
 
 def without_specs(value: Any) -> Any:
-    """Return settings with each spec in them as a mapping of its settings."""
+    """Return settings with each spec in them as a mapping of its settings, and each path as text."""
     if isinstance(value, Mapping):
         return {name: without_specs(each) for name, each in value.items()}
+    if isinstance(value, PathLike):
+        return fspath(value)
     return whole(value) if isinstance(value, Spec) else value
 
 

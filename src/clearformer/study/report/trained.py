@@ -12,6 +12,14 @@ from clearformer.study.store import Record
 from clearformer.study.study import Training
 
 AUTO, NOT_RECORDED = "auto", "not recorded"
+SCALED = {
+    f"train.{name}"
+    for name in (
+        *("max_steps", "max_seconds", "max_wall_seconds", "warmup_steps"),
+        *("eval_every", "log_every", "checkpoint_every"),
+    )
+}
+"""The settings that the scale of a study changes; see `trials.scaled`."""
 
 
 def what_was_trained(outcome: Outcome) -> Iterator[Node]:
@@ -25,7 +33,7 @@ def what_was_trained(outcome: Outcome) -> Iterator[Node]:
         return
     presets = unique(arm.preset for arm in arms)
     parts = [f"preset {presets[0]}"] if len(presets) == 1 else []
-    parts += settings_words(outcome.study.settings)
+    parts += settings_words(in_common(outcome.study.settings, arms, is_scaled=outcome.scale != 1))
     firsts = [records[arm.label][0] for arm in arms]
     told = [in_short(record.settings["config"]) for record in firsts]
     parts += [told[0][name] for name in told[0] if len({each[name] for each in told}) == 1]
@@ -43,6 +51,17 @@ def what_was_trained(outcome: Outcome) -> Iterator[Node]:
     yield Table(
         "Settings of each arm, and where it ran", ("arm", "settings", "machine", "precision"), rows, n_left=4
     )
+
+
+def in_common(settings: Mapping[str, Any], arms: Iterable[Training], is_scaled: bool) -> dict[str, Any]:
+    """Return those of a study's settings that no arm overrides and, of a scaled study, that are not scaled."""
+    own = {key for arm in arms for key in flat(arm.settings)}
+    own |= SCALED if is_scaled else set()
+    return {
+        key: value
+        for key, value in flat(settings).items()
+        if not any(key == each or key.startswith(f"{each}.") or each == f"{key}.kind" for each in own)
+    }
 
 
 def settings_words(settings: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,6 @@
 """Run studies in this process, by worker processes, or on a cluster; then write their results."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -44,6 +44,11 @@ def jobs_of(
             first = found.setdefault(trial.identity, Job(study.name, trial))
             found[trial.identity] = replace(first, trial=first.trial.with_measures(trial.measures))
     return sorted(found.values(), key=lambda job: job.trial.seed)
+
+
+def devices_of(jobs: Iterable[Job]) -> set[str]:
+    """Return the devices that the settings of trials name."""
+    return {job.trial.config.train.device for job in jobs if job.trial.config is not None}
 
 
 def run_study(
@@ -142,7 +147,7 @@ def run_by_workers(
         workers: Workers
         if slurm is None:
             n = min(n_workers, len(jobs))
-            workers = LocalWorkers(start or local_start(selection, n), n, store)
+            workers = LocalWorkers(start or local_start(selection, n, devices_of(jobs)), n, store)
         else:
             workers = SlurmWorkers(selection, slurm, n_workers)
         supervise(workers, watch(jobs, store))

@@ -9,7 +9,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -237,14 +237,21 @@ def told_by(process: Process) -> str:
     return lines[-1] if lines else "no output"
 
 
-def local_start(selection: Selection, jobs: int) -> Callable[[int], Process]:
-    """Return a function that starts workers, each with its share of the cores and, if there are several GPUs, one."""
+def local_start(selection: Selection, jobs: int, devices: Iterable[str] = ()) -> Callable[[int], Process]:
+    """Return a function that starts workers, each with its share of the cores and, if there are several GPUs, one.
+
+    Args:
+        selection: The studies.
+        jobs: The number of workers.
+        devices: The devices that the settings name.
+    """
+    named = [selection.device] if selection.device else list(devices)
 
     def start(place: int) -> Process:
         messages = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the worker lives)
         worker = Worker(
             selection.command("--parent", str(os.getpid())),
-            env=os.environ | surroundings(place, jobs, selection.device),
+            env=os.environ | surroundings(place, jobs, named),
             stdin=subprocess.DEVNULL,
             stdout=messages,
             stderr=messages,
@@ -256,12 +263,15 @@ def local_start(selection: Selection, jobs: int) -> Callable[[int], Process]:
     return start
 
 
-def surroundings(place: int, jobs: int, device: str | None) -> dict[str, str]:
-    """Return the variables to add to a worker's environment: the package's path, the number of threads, the GPU."""
+def surroundings(place: int, jobs: int, devices: Iterable[str]) -> dict[str, str]:
+    """Return the variables to add to a worker's environment: the package's path, the number of threads, the GPU.
+
+    There is no such variable where a device is named by its number, which would be another one's then.
+    """
     found = {"PYTHONPATH": python_path()}
     if "OMP_NUM_THREADS" not in os.environ:
         found["OMP_NUM_THREADS"] = str(max(1, n_cores() // jobs))
-    if device in (None, "auto", "cuda") and (gpus := visible_gpus()):
+    if set(devices) <= {"auto", "cuda"} and (gpus := visible_gpus()):
         found["CUDA_VISIBLE_DEVICES"] = gpus[place % len(gpus)]
     return found
 

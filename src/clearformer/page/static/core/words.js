@@ -30,7 +30,7 @@ export function thousands(n) {
 
 /** A number in short form: 1.8M. @param {number} n */
 export function amount(n) {
-  if (n >= 1e9) return `${(n / 1e9).toFixed(1)}B`;
-  if (n >= 1e6) return `${(n / 1e6).toFixed(1)}M`;
+  if (n >= 999.95e6) return `${(n / 1e9).toFixed(1)}B`; // less is rounded to 999.9M
+  if (n >= 999.95e3) return `${(n / 1e6).toFixed(1)}M`;
   return n >= 1e3 ? `${(n / 1e3).toFixed(1)}k` : String(n);
 }

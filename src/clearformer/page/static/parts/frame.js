@@ -96,8 +96,9 @@ function AsTable({ model, answer }) {
   useEffect(() => {
     const asking = new AbortController();
     setError("");
+    setTable(null); // its rows are of an earlier answer
     const refused = (/** @type {any} */ error) => asking.signal.aborted || setError(error instanceof Refused ? error.message : model.source.gone);
-    model.table(asking.signal).then(setTable, refused);
+    model.table(asking.signal).then((made) => asking.signal.aborted || setTable(made), refused);
     return () => asking.abort();
   }, [answer]);
   if (error) return html`<p class="error" role="alert">${error}</p>`;

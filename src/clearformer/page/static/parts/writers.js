@@ -3,7 +3,7 @@ import { html, select, useState } from "../core/html.js";
 import { Bars } from "./bars.js";
 import { goTo } from "./going.js";
 
-const HEAD = /^(encoder_|decoder_)?blocks\.(\d+)\.(attn|cross_attn)\.hook_z$/;
+export const HEAD = /^(encoder_|decoder_)?blocks\.(\d+)\.(attn|cross_attn)\.hook_z$/;
 
 /** @typedef {{name: string, layer: number | null, head: number | null, value: number}} Part */
 
@@ -39,7 +39,9 @@ export function headOf(part) {
 export async function explain(model, part, position) {
   const pattern = model.beside("pattern");
   const chosen = { ...headOf(part), position };
-  await pattern.ask({ ...model.get("selection"), ...chosen });
+  const before = model.get("selection");
+  await pattern.ask({ ...before, ...chosen });
+  if (model.get("selection") !== before) return; // something else was chosen meanwhile
   const found = pattern.get("both")?.first ?? pattern.get("found");
   select(model, found ? { ...chosen, key: mostRead(found.reads.data) } : chosen);
   goTo("score");

@@ -62,6 +62,7 @@ function Matrix({ model, selection, whole, found, both, inspected, open }) {
   const values = useMemo(() => readable(array.values), [array.values]);
   const texts = useMemo(() => (array.column_labels.length ? [array.column_labels.map(visible)] : undefined), [array]);
   const own = inspected && inLayer(inspected.matrix, found.layer) === name ? inInspected(array, inspected) : null;
+  useEffect(() => setMoved(null), [own?.[0], own?.[1]]);
   const chosen = moved ?? own ?? [Math.max(0, band), 0];
   const words = (/** @type {number} */ r, /** @type {number} */ c) => `${symbol}[${at(rows[r], array.row_axis, found)}, ${array.column_labels.length ? columns[c] : at(columns[c], array.column_axis, found)}]`;
   const opened = (/** @type {number} */ r, /** @type {number} */ c) => {
@@ -89,7 +90,7 @@ function isPart({ rows, columns, size, column_labels: labels }) {
  * @returns {[NamedArray, {go: (row: number, column: number) => void, busy: boolean, error: string}]}
  */
 function useParts(model, selection, whole, found, inspected) {
-  const part = useMemo(() => model.beside("matrix"), [model]);
+  const part = useMemo(() => model.beside("matrix"), [model, whole]); // parts of another text's or head's matrix are not of this one
   const other = useTrait(part, "found");
   const [busy, error] = [useTrait(part, "busy"), useTrait(part, "error")];
   const [asked, setAsked] = useState(/** @type {NamedArray | null} */ (null)); // the matrix for which a part was requested
@@ -101,7 +102,7 @@ function useParts(model, selection, whole, found, inspected) {
   useEffect(() => {
     if (own && isPart(whole) && !inInspected(whole, own)) go(own.row, own.column);
   }, [whole, own?.row, own?.column]);
-  const isHere = asked === whole && other && other.array.name === whole.name;
+  const isHere = asked === whole && other;
   return [isHere ? other.array : whole, { go, busy: busy && asked === whole, error: asked === whole ? error : "" }];
 }
 

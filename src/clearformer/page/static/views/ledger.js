@@ -1,13 +1,13 @@
 // A logit as the sum of the contributions of all parts, with the error of the sum.
 import { html, view } from "../core/html.js";
 import { signed, tiny, visible } from "../core/words.js";
-import { explain, Writers } from "../parts/writers.js";
+import { explain, HEAD, headOf, Writers } from "../parts/writers.js";
 
 const AT_FIRST = 24;
 
 /** @param {{model: any, found: any, both: any, selection: any}} props */
 function Ledger({ model, found, both, selection }) {
-  const isChosen = (/** @type {any} */ part) => part.head !== null && part.layer === selection.layer && part.head === selection.head;
+  const isChosen = (/** @type {any} */ part) => HEAD.test(part.name) && part.layer === selection.layer && part.head === selection.head && headOf(part).part === selection.part;
   const foil = found.foil ? ` − ${visible(found.foil)}` : "";
   return html`<div class="ledger">
     <p class="sum">${both ? "change of the logit of" : "logit of"} <code>${visible(found.target)}${foil}</code> after <code>${visible(found.token)}</code>: <b>${signed(found.logit)}</b>

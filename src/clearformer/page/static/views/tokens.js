@@ -1,5 +1,5 @@
 // The text as tokens, each coloured by its surprise.
-import { html, isFixed, select, useEffect, useMemo, useTrait, view } from "../core/html.js";
+import { html, isFixed, select, useEffect, useMemo, useState, useTrait, view } from "../core/html.js";
 import { keyOf } from "../core/selection.js";
 import { number, signed, thousands, visible } from "../core/words.js";
 import { goTo } from "../parts/going.js";
@@ -44,8 +44,15 @@ function Tokens({ model, found, both, selection }) {
 function Pieces({ model, selection }) {
   const pieces = useMemo(() => model.beside("pieces"), [model]);
   const found = useTrait(pieces, "found");
-  useEffect(() => pieces.ask(selection), [keyOf(selection, USES)]);
-  if (!found) return null;
+  const error = useTrait(pieces, "error");
+  const key = keyOf(selection, USES);
+  const [requested, setRequested] = useState("");
+  useEffect(() => {
+    setRequested(key);
+    pieces.ask(selection);
+  }, [key]);
+  if (error && requested === key) return html`<p class="note">${error}</p>`;
+  if (!found || keyOf(pieces.get("asked"), USES) !== key) return null; // of another token
   const { hex, code_points: points, steps, neighbours, rule, position } = found;
   return html`<dl class="pieces">
     <dt>bytes</dt><dd>${hex ? html`<code>${hex}</code>` : "none: a special token has no text"}${points.length > 0 && html` <small>${points.join(" ")}</small>`}</dd>

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def curve_points(curves: Sequence[Sequence[Sequence[float | None]]], x: int, y: 
     keeps its last row once it has ended: runs that end by the clock end at different steps.
     """
     given = ([[row[0], row[x], row[y]] for row in rows if row[y] is not None] for rows in curves)
-    known = [np.array(rows, dtype=float) for rows in given if rows]
+    known = [np.array(sorted(rows, key=itemgetter(0)), dtype=float) for rows in given if rows]
     if not known:
         return []
     steps = np.unique(np.concatenate([rows[:, 0] for rows in known]))

@@ -180,12 +180,14 @@ def _draw_distribution(
     thick = 0.78 / len(arms)
     for i, arm in enumerate(arms):
         places = [row + (i - (len(arms) - 1) / 2) * thick for row in range(len(tokens))]
-        values = [arms[arm].get(token, 0.0) for token in tokens]
-        axes.barh(places, values, height=thick * 0.88, color=shades[arm])
+        values = [
+            arms[arm].get(token) for token in tokens
+        ]  # of a token that is not among its likeliest: unknown
+        axes.barh(places, [value or 0.0 for value in values], height=thick * 0.88, color=shades[arm])
         for place, value in zip(places, values, strict=True):
             axes.annotate(
-                f"{value:.1%}" if value < 0.1 else f"{value:.0%}",
-                (value, place),
+                "?" if value is None else f"{value:.1%}" if value < 0.1 else f"{value:.0%}",
+                (value or 0.0, place),
                 xytext=(3, 0),
                 textcoords="offset points",
                 va="center",
