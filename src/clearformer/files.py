@@ -47,8 +47,14 @@ def short_path(path: Path) -> Path:
 
 
 def whole_path(name: str | Path) -> Path:
-    """Return the absolute path with links resolved; links that form a loop are left as they are."""
-    return Path(os.path.realpath(user_path(name)))
+    """Return the absolute path with links resolved, but for the last name, which may say what kind of file it is.
+
+    Links that form a loop are left as they are.
+    """
+    path = user_path(name)
+    if path.name in ("", ".."):
+        return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path.parent)) / path.name
 
 
 def data_folder() -> Path | None:

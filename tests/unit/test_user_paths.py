@@ -43,6 +43,12 @@ def test_a_whole_path_is_found_from_any_folder(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "link").symlink_to(tmp_path / "there")
     (tmp_path / "circle").symlink_to("circle")
     assert whole_path("link/a") == tmp_path.resolve() / "there" / "a"
+    (tmp_path / "a.jsonl").symlink_to(
+        tmp_path / "blob"
+    )  # as in a cache of Hugging Face, where the name tells the kind
+    assert whole_path("a.jsonl") == tmp_path.resolve() / "a.jsonl"
+    (tmp_path / "there").mkdir()
+    assert whole_path("link/..") == whole_path(".") == tmp_path.resolve()
     assert whole_path("circle").name == "circle"
 
 

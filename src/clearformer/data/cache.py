@@ -45,8 +45,19 @@ def encoding_of(tokenizer: Tokenizer) -> dict[str, Any]:
     return own_code(type(tokenizer)) | ({"encoding": version} if version > 1 else {})
 
 
-def cached_tokenizer(cache: Path, key: Mapping[str, Any], train: Callable[[], Tokenizer]) -> Tokenizer:
+def cached_tokenizer(
+    cache: Path,
+    key: Mapping[str, Any],
+    train: Callable[[], Tokenizer],
+    check: Callable[[], None] = lambda: None,
+) -> Tokenizer:
     """Return the tokenizer of a key from the cache, or train it and put it there.
+
+    Args:
+        cache: The folder of the cache.
+        key: What decides about it.
+        train: Trains it.
+        check: Called then; raises if the data are no longer those of the key.
 
     Raises:
         TokenizerError: a user's `train` returns something else.
@@ -60,6 +71,7 @@ def cached_tokenizer(cache: Path, key: Mapping[str, Any], train: Callable[[], To
     tokenizer: Any = train()
     if not isinstance(tokenizer, Tokenizer):
         raise TokenizerError(f"tokenizer.kind: train must return a tokenizer; got {shown(tokenizer)}")
+    check()
     with cache_errors():
         write_file(path, tokenizer.to_json().encode())
     return tokenizer

@@ -91,13 +91,18 @@ def hold_out(rows: Sequence[RowT], shares: Mapping[str, Fraction], noun: str) ->
     """
     n_low, n_high = (ceil(shares.get(name, Fraction(0)) * PLACES) for name in ("val", "test"))
     splits: dict[str, list[RowT]] = {"train": [], **{name: [] for name in shares}}
-    lowest, highest = PLACES, 0
+    lowest, highest, highest_free = PLACES, 0, 0
     for row in rows:
         places = [place_of(value) for value in row.own_values]
         low, high = min(places), max(places)
         lowest, highest = min(lowest, low), max(highest, high)
+        if low >= n_low:  # else it is validation's, whatever its other values
+            highest_free = max(highest_free, high)
         splits["val" if low < n_low else "test" if high >= PLACES - n_high else "train"].append(row)
-    first_at = {"val": Fraction(lowest + 1, PLACES), "test": Fraction(PLACES - highest, PLACES)}
+    first_at = {
+        "val": Fraction(lowest + 1, PLACES),
+        "test": Fraction(PLACES - (highest_free or highest), PLACES),
+    }
     all_at = {"val": Fraction(highest + 1, PLACES), "test": Fraction(PLACES - lowest, PLACES)}
     for name in shares:
         if not splits[name]:

@@ -67,7 +67,10 @@ def extents_of_documents(path: Path, field: str) -> Iterator[tuple[int, int, int
     if _is_jsonl(path):
         for line in lines_as_bytes(path):
             # Blank as in `_json_documents`: to a string, more than ASCII's characters are white space.
-            content = line.content.decode("utf-8-sig" if line.number == 1 else "utf-8").rstrip()
+            try:
+                content = line.content.decode("utf-8-sig" if line.number == 1 else "utf-8").rstrip()
+            except UnicodeDecodeError as error:  # the file is another one than was prepared
+                _check_encoding(path, error, line.number, line.start + error.start)
             if content and (text := _text_field(f"{path}, line {line.number}", content, field)):
                 yield line.start, line.stop, len(text.encode())
         return

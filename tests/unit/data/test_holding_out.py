@@ -5,12 +5,14 @@ import re
 import unicodedata
 from fractions import Fraction
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from clearformer.data import holding_out
 from clearformer.data.holding_out import also_in, hold_out, hold_out_pairs, n_also_in, own_text, place_of
 from clearformer.errors import DataError
 
@@ -123,6 +125,15 @@ def test_the_fraction_is_exact() -> None:
     others = [Two("s", "t"), *distinct(40)]
     assert split_by_row([row, *others], val=at)[row] == "train"
     assert split_by_row([row, *others], val=at + Fraction(1, 1 << 64))[row] == "val"
+
+
+def test_the_fraction_that_is_advised_is_one_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that validation has already is none that the test split could take."""
+    monkeypatch.setattr(holding_out, "place_of", lambda value: int(float(value) * holding_out.PLACES))
+    rows = [SimpleNamespace(own_values=values) for values in (("0.001", "0.999"), ("0.5",), ("0.6",))]
+    shares = {"val": Fraction(2, 100), "test": Fraction(2, 100)}
+    with pytest.raises(DataError, match=r"set data\.test_fraction=0\.41 or more"):
+        hold_out(rows, shares, "row")
 
 
 def test_a_larger_fraction_holds_out_more_and_leaves_the_other_split_alone() -> None:

@@ -204,7 +204,11 @@ class _Preparation:
         specials = specials_of(FAMILY)
         if not spec.needs_corpus:
             return spec.train((), specials=specials)
-        key = {"labelled": self.source.sha256, "tokenizer": spec.model_dump(), "specials": specials}
+        key = {
+            "labelled": self.source.sha256,
+            "tokenizer": spec.model_dump(mode="json"),
+            "specials": specials,
+        }
         key |= own_code(type(spec))
         of_all = isinstance(spec, CharTokenizerSpec)
         names = [name for name in self.source.splits if of_all or name == "train"]

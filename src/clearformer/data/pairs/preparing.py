@@ -212,10 +212,13 @@ class _Preparation:
         """Train the joint tokenizer of a spec, or take it from the cache if these pairs have trained it before."""
         if not spec.needs_corpus:
             return spec.train((), specials=SPECIALS)
-        key = self.source_key | {"tokenizer": spec.model_dump(), "specials": SPECIALS}
+        key = self.source_key | {"tokenizer": spec.model_dump(mode="json"), "specials": SPECIALS}
         key |= own_code(type(spec))
         return cached_tokenizer(
-            self.cache, key, lambda: spec.train(self._texts_to_learn_from(spec), specials=SPECIALS)
+            self.cache,
+            key,
+            lambda: spec.train(self._texts_to_learn_from(spec), specials=SPECIALS),
+            self._check_files_unchanged,
         )
 
     def _texts_to_learn_from(self, spec: TokenizerConfig) -> Iterator[str]:

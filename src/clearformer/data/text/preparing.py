@@ -178,9 +178,10 @@ class _Preparation:
             before, last, is_open = n_chars, "", False
             for text, ends_document in source.documents():
                 n_run_together += is_open
-                n_windows_line_ends += text.count("\r\n")
+                n_windows_line_ends += text.count("\r\n") + (last == "\r" and text[:1] == "\n")
                 last = text[-1:] or last
                 is_open = ends_document and bool(last) and not last.isspace()
+                last = "" if ends_document else last
                 content = text.encode()
                 digest.update(content)
                 n_documents += ends_document
@@ -205,12 +206,15 @@ class _Preparation:
             return spec.train((), specials=specials)
         key = (
             self.text_key
-            | {"tokenizer": spec.model_dump()}
+            | {"tokenizer": spec.model_dump(mode="json")}
             | own_code(type(spec))
             | ({"specials": list(specials)} if specials else {})
         )
         return cached_tokenizer(
-            self.cache, key, lambda: spec.train(self._texts_to_learn_from(spec), specials=specials)
+            self.cache,
+            key,
+            lambda: spec.train(self._texts_to_learn_from(spec), specials=specials),
+            self._check_files_unchanged,
         )
 
     def _texts_to_learn_from(self, spec: TokenizerConfig) -> Iterator[str]:
@@ -299,8 +303,10 @@ class _Preparation:
             )
 
     def _check_text_unchanged(self, splits: dict[str, dict[str, Any]]) -> None:
-        same_length = sum(entry["n_chars"] for entry in splits.values()) == self.scan.n_chars
-        if not same_length or self.source.identity() != self.text_key["source"]:
+        self._check_files_unchanged(sum(entry["n_chars"] for entry in splits.values()) == self.scan.n_chars)
+
+    def _check_files_unchanged(self, has_same_length: bool = True) -> None:
+        if not has_same_length or self.source.identity() != self.text_key["source"]:
             raise DataError(
                 f"{self.source.description}: changed while it was being read; start again when it is complete"
             )

@@ -61,6 +61,8 @@ class FileSource(Source):
     field: str
     title: str = ""
     setting: str = "path"
+    without: frozenset[str] = frozenset()
+    """Files of other splits, with links resolved."""
 
     @property
     def description(self) -> str:
@@ -72,19 +74,28 @@ class FileSource(Source):
     @cached_property
     def files(self) -> list[Path]:
         """The files to read, in order."""
-        if not self.root.is_dir():
-            return [self.root]
-        return [path for path in self._visible_files if _is_text_name(path)]
+        texts = (
+            [path for path in self._visible_files if _is_text_name(path)]
+            if self.root.is_dir()
+            else [self.root]
+        )
+        return [path for path in texts if os.path.realpath(path) not in self.without]
 
     @cached_property
     def n_left_out(self) -> int:
         """The number of files in the folder that are not read because of their suffixes."""
-        return len(self._visible_files) - len(self.files) if self.root.is_dir() else 0
+        return sum(not _is_text_name(path) for path in self._visible_files) if self.root.is_dir() else 0
 
     @cached_property
     def _visible_files(self) -> list[Path]:
         names: list[Path] = []
-        for folder, subfolders, files in os.walk(self.root, onerror=_raise):
+        seen: set[str] = set()  # folders, which links may lead to again
+        for folder, subfolders, files in os.walk(self.root, onerror=_raise, followlinks=True):
+            place = os.path.realpath(folder)
+            if place in seen:
+                subfolders.clear()
+                continue
+            seen.add(place)
             if Path(folder) != self.root and set(files) >= OF_A_RUN:
                 subfolders.clear()
                 continue
@@ -117,7 +128,11 @@ class FileSource(Source):
                 raise DataError(f"{self._given} is not a regular file: copy the text into one")
             if self.root.stat().st_size == 0:
                 raise DataError(f"{self._given} is empty: give a file with text")
+            if not self.files:
+                raise DataError(f"{self._given} is also held out: give other files to train on")
         elif not self.files:
+            if any(map(_is_text_name, self._visible_files)):
+                raise DataError(f"{self._given}: all of its texts are held out: give other ones to train on")
             kinds = ", ".join(FOLDER_SUFFIXES)
             has = (
                 f"it has {self._visible_files[0].name}: rename it, or give the file itself"
@@ -343,7 +358,11 @@ class BuiltIn:
 
 
 def _pydoc_place() -> str | None:
-    return "Python's standard library" if importlib.util.find_spec("pydoc_data.topics") else None
+    try:
+        is_there = importlib.util.find_spec("pydoc_data.topics") is not None
+    except ImportError:  # without the whole package
+        is_there = False
+    return "Python's standard library" if is_there else None
 
 
 def _shakespeare_place() -> str | None:
@@ -384,14 +403,18 @@ def open_source(config: TextData) -> Source:
     if config.makes_its_own:
         return GeneratedSource(config.kind, config.about(), config.made)
     if config.path is not None:
-        settings = {"train": "path"} | {split: f"{split}_path" for split in config.paths_of_held_out}
-        sources = {
-            split: FileSource(whole_path(getattr(config, setting)), config.field, setting=setting)
-            for split, setting in settings.items()
+        held_out = {
+            split: FileSource(
+                whole_path(getattr(config, f"{split}_path")), config.field, setting=f"{split}_path"
+            )
+            for split in config.paths_of_held_out
         }
-        for source in sources.values():
+        for source in held_out.values():
             source.check()
-        return sources["train"] if len(sources) == 1 else SeparateSource(sources)
+        theirs = frozenset(os.path.realpath(file) for source in held_out.values() for file in source.files)
+        train = FileSource(whole_path(config.path), config.field, without=theirs)
+        train.check()
+        return SeparateSource({"train": train, **held_out}) if held_out else train
     name = config.name or config.default_name
     if name not in BUILT_IN:
         hint = did_you_mean(name, BUILT_IN) or f"; choose from {', '.join(BUILT_IN)}"

@@ -431,6 +431,28 @@ def test_a_text_without_characters_is_refused(work: Workplace) -> None:
         work.prepare(path=path)
 
 
+def test_a_text_that_changes_while_a_tokenizer_is_trained_leaves_none(
+    work: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = CharTokenizerSpec.train
+
+    def change_and_train(self: CharTokenizerSpec, *arguments: Any, **options: Any) -> Tokenizer:
+        work.path.write_text("xyz " * 20)
+        return train(self, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CharTokenizerSpec, "train", change_and_train)
+        with pytest.raises(DataError, match="changed while it was being read"):
+            work.prepare()
+    work.path.write_bytes(TEXT.encode())
+    assert text_of(work.prepare(), "val") == TEXT[40:]
+
+
+def test_line_ends_of_windows_are_counted_across_blocks(work: Workplace) -> None:
+    work.path.write_bytes(b"a" * (2**20 - 1) + b"\r\n" + b"b" * 50 + b"\r")
+    assert work.prepare().manifest["source"]["n_windows_line_ends"] == 1
+
+
 def test_a_text_that_changes_while_it_is_read_is_refused(
     work: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

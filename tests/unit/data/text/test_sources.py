@@ -184,6 +184,12 @@ def test_topics_that_are_sections_of_longer_ones_are_left_out() -> None:
     assert topics_that_stand_alone(topics) == ["all", "twin-a", "while"]
 
 
+def test_a_python_without_the_whole_package_has_no_place_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pydoc_data.topics", raising=False)
+    monkeypatch.setitem(sys.modules, "pydoc_data", None)
+    assert BUILT_IN["pydoc"].where() is None
+
+
 def test_a_python_without_its_reference_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
     with pytest.raises(DataError, match="install the whole standard library"):
@@ -274,6 +280,43 @@ def test_a_folder_within_that_cannot_be_read_is_refused_and_not_left_out(
     message = refusal(TextData(path=str(tmp_path)))
     assert message.startswith(
         f"data.path={tmp_path}: {tmp_path}/private in it cannot be read: Permission denied"
+    )
+
+
+def test_a_link_s_own_name_says_what_it_is(tmp_path: Path) -> None:
+    """As in a cache of Hugging Face, whose files have hashes for names."""
+    (tmp_path / "blob").write_text('{"text": "read"}\n')
+    (tmp_path / "t.jsonl").symlink_to("blob")
+    assert text_of(source_at(tmp_path / "t.jsonl")) == "read"
+
+
+def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("one ")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "b.txt").write_text("two")
+    (tmp_path / "texts" / "more").symlink_to(tmp_path / "other")
+    (tmp_path / "other" / "back").symlink_to(tmp_path / "texts")
+    assert text_of(source_at(tmp_path / "texts")) == "one two"
+
+
+def test_held_out_files_in_the_training_s_folder_are_not_trained_on(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("learnt")
+    (tmp_path / "valid").mkdir()
+    (tmp_path / "valid" / "b.txt").write_text("held out")
+    for val_path in (tmp_path / "valid", tmp_path / "valid" / "b.txt"):
+        splits = open_source(TextData(path=str(tmp_path), val_path=str(val_path))).by_split()
+        assert {name: text_of(source) for name, source in splits.items()} == {
+            "train": "learnt",
+            "val": "held out",
+        }
+    text = str(tmp_path / "a.txt")
+    assert refusal(TextData(path=text, val_path=text)) == (
+        f"data.path={text} is also held out: give other files to train on"
+    )
+    folder = str(tmp_path / "valid")
+    assert refusal(TextData(path=folder, val_path=folder)).endswith(
+        "all of its texts are held out: give other ones to train on"
     )
 
 
