@@ -21,7 +21,6 @@ from clearformer.errors import ConfigError, UserError
 from clearformer.interop.gguf import write_gguf
 from clearformer.interop.mapping.matching import match_architecture
 from clearformer.model import Decoder
-from clearformer.model.positions import LearnedPositions
 from clearformer.threads import most_threads
 from clearformer.training.store.state import weights_of
 
@@ -126,13 +125,9 @@ def _bandwidth(ours: "_Writer", figures: Figures, n_streams: int, limits: Limits
 
 
 def bytes_read(model: Decoder) -> int:
-    """Return the bytes of a model's weights, without tables of which a step reads few rows: the head is read whole."""
-    tables = [model.embed.weight] if model.head is not None else []
-    if isinstance(model.position, LearnedPositions):
-        tables.append(model.position.weight)
-    return sum(
-        p.numel() * p.element_size() for p in model.parameters() if all(p is not each for each in tables)
-    )
+    """Return the bytes of a model's weights, without embeddings that are not the head too: a step reads few rows."""
+    looked_up = model.embed.weight if model.head is not None else None
+    return sum(p.numel() * p.element_size() for p in model.parameters() if p is not looked_up)
 
 
 def _all_agree(ours: list[list[int]], others: dict[str, list[list[int]]]) -> str:

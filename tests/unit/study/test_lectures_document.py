@@ -37,8 +37,8 @@ def test_every_study_of_the_lectures_is_named_and_exists() -> None:
 
 
 def test_the_settings_are_those_of_lecture_001() -> None:
-    (command,) = (piece for piece in code() if piece.startswith("train quick "))
-    preset, layers = split_arguments(command.split()[1:])
+    (command,) = (piece for piece in code() if piece.startswith("clearformer train quick "))
+    preset, layers = split_arguments(command.split()[2:])
     model = resolve_settings(preset, layers).model
     assert (model.placement, model.ffn.kind, model.position.kind) == ("post", "relu", "learned")
 
