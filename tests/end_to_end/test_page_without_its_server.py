@@ -216,6 +216,24 @@ def long_tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cf.export_page(run, folder / "page.html", text=text, pictures=False)
 
 
+def test_bytes_that_are_not_in_the_file_are_not_those_of_another_token(
+    context: Any, runs: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a long text the file has the bytes of the chosen token alone."""
+    monkeypatch.setattr(export, "MOST_TOKENS", 2)
+    file = cf.export_page(runs["decoder"], tmp_path / "page.html", text=TEXT, position=3, pictures=False)
+    opened = Opened(context, file.as_uri())
+    tokens = opened.section("tokens", ".pieces")
+    api.expect(tokens.locator(".pieces")).to_be_visible()
+    tokens.locator(".strip [role=option]").nth(5).click()
+    api.expect(tokens.locator(".facts dd").first).to_contain_text("5 of")
+    api.expect(tokens.locator(".pieces")).to_have_count(0)
+    tokens.locator(".strip [role=option]").nth(3).click()
+    api.expect(tokens.locator(".pieces")).to_be_visible()
+    assert opened.complaints == []
+    opened.page.close()
+
+
 def test_what_a_query_reads_is_within_the_card(context: Any, long_tokens: Path) -> None:
     opened = Opened(context, long_tokens.as_uri())
     for width in (1280, 1000, 500):
