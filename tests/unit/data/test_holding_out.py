@@ -5,7 +5,6 @@ import re
 import unicodedata
 from fractions import Fraction
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -17,6 +16,10 @@ from clearformer.data.holding_out import also_in, hold_out, hold_out_pairs, n_al
 from clearformer.errors import DataError
 
 TENTH = Fraction(1, 10)
+
+
+class Stated(NamedTuple):
+    own_values: tuple[str, ...]
 
 
 class Two(NamedTuple):
@@ -130,7 +133,7 @@ def test_the_fraction_is_exact() -> None:
 def test_the_fraction_that_is_advised_is_one_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that validation has already is none that the test split could take."""
     monkeypatch.setattr(holding_out, "place_of", lambda value: int(float(value) * holding_out.PLACES))
-    rows = [SimpleNamespace(own_values=values) for values in (("0.001", "0.999"), ("0.5",), ("0.6",))]
+    rows = [Stated(values) for values in (("0.001", "0.999"), ("0.5",), ("0.6",))]
     shares = {"val": Fraction(2, 100), "test": Fraction(2, 100)}
     with pytest.raises(DataError, match=r"set data\.test_fraction=0\.41 or more"):
         hold_out(rows, shares, "row")
