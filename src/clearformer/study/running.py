@@ -35,6 +35,8 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
     """
     before = store.find(trial)
     measured: dict[str, Values] = dict(before.measured) if before else {}
+    if before and trial.config and not is_trained(RunFolder(store.runs / trial.key), trial.config.train):
+        before = None  # its weights are elsewhere, and it is trained again here
     start = time.perf_counter()
     if trial.config is None:
         measured[PROBE] = probed(trial)

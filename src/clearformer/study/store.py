@@ -161,10 +161,8 @@ class Store:
         """
         try:
             about = json.loads(self._failure_file(trial).read_text())
-            is_its_own = not about["lacking"] or trial.values & set(
-                about["lacking"]
-            )  # a study may measure nothing
-            return str(about["problem"]) if is_its_own else None
+            lacking = set(about["lacking"])  # empty where the study measures nothing
+            return str(about["problem"]) if not lacking or trial.values & lacking else None
         except (OSError, ValueError, TypeError, KeyError):
             return None
 

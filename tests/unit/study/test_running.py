@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -94,6 +95,9 @@ def test_what_is_measured_later_was_trained_where_it_was(
     later = compute(trial.with_measures([Measure(sample)]), store)
     assert later.measured.keys() > first.measured.keys()
     assert later.about == first.about
+    shutil.rmtree(store.runs)  # as on another machine, which has the measurements alone
+    again = compute(trial.with_measures([Measure(sample, {"tokens": 7})]), store)
+    assert again.about["processor"] == "another"
 
 
 def test_a_last_evaluation_that_failed_is_made_up_for(

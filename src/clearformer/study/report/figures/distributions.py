@@ -180,9 +180,7 @@ def _draw_distribution(
     thick = 0.78 / len(arms)
     for i, arm in enumerate(arms):
         places = [row + (i - (len(arms) - 1) / 2) * thick for row in range(len(tokens))]
-        values = [
-            arms[arm].get(token) for token in tokens
-        ]  # of a token that is not among its likeliest: unknown
+        values = [arms[arm].get(token) for token in tokens]  # None of one that is not among its likeliest
         axes.barh(places, [value or 0.0 for value in values], height=thick * 0.88, color=shades[arm])
         for place, value in zip(places, values, strict=True):
             axes.annotate(
