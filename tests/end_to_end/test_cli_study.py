@@ -93,7 +93,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def _workers_are_forks(forks: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_forks(selection: Selection, _: int) -> Callable[[int], Process]:
+    def start_forks(selection: Selection, *_: Any) -> Callable[[int], Process]:
         return lambda place: forks.start(*selection.command()[3:])
 
     monkeypatch.setattr(launch, "local_start", start_forks)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from clearformer.bench.machine import Limits
 from clearformer.bench.peers import absence, asked_for, in_transformers, like_gpt2, with_version
 from clearformer.bench.rounds import OURS, Comparison, Contender, Figures, interleave
-from clearformer.cost.rates import mfu, peak_rate
+from clearformer.cost.rates import mfu
 from clearformer.device import autocast, resolve_device, synchronize
 from clearformer.errors import UserError
 from clearformer.model import build
@@ -102,7 +102,7 @@ def _facts(ours: "_Ours", figures: Figures, limits: Limits) -> dict[str, Any]:
         "ms_per_step": float(f"{1000 * ours.tokens_per_step / figures.median:.4g}"),
         "flops_per_token": per_token,
         "of_measured_matrix_rate": round(per_token * figures.median / matrix_rate, 4),
-        "mfu": mfu(per_token, figures.median, peak_rate(ours.device, ours.config.train.dtype)),
+        "mfu": mfu(per_token, figures.median, limits.peak),
         **_memory(ours),
     }
 

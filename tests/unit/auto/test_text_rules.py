@@ -291,8 +291,10 @@ def test_what_has_a_file_of_its_own_is_no_share_of_the_text(tmp_path: Path) -> N
     mine.write_text("to be or not to be, \n" * 500_000)
     arguments = ["auto", f"data.path={mine}", "train.max_seconds=5", "train.device=cpu"]
     assert (resolve_run(arguments, None).data.val_fraction or 1.0) < 0.1
-    own = resolve_run([*arguments, f"data.val_path={mine}"], None).data
-    assert (own.val_fraction, own.val_path) == (0.1, str(mine))
+    held_out = tmp_path / "held-out.txt"
+    held_out.write_text("that is the question\n" * 90)
+    own = resolve_run([*arguments, f"data.val_path={held_out}"], None).data
+    assert (own.val_fraction, own.val_path) == (0.1, str(held_out))
 
 
 def test_settings_lie_over_what_was_chosen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -621,7 +621,7 @@ def test_a_mistaken_setting_is_told_before_a_study_is_declared(tmp_path: Path) -
 def test_a_study_of_settings_is_declared_and_run_by_workers(
     tmp_path: Path, forks: ForkServer, monkeypatch: pytest.MonkeyPatch, registered: bool
 ) -> None:
-    def start_forks(selection: Selection, _: int) -> Callable[[int], Fork]:
+    def start_forks(selection: Selection, *_: Any) -> Callable[[int], Fork]:
         return lambda place: forks.start(*selection.command()[3:])
 
     monkeypatch.setattr(launch, "local_start", start_forks)
