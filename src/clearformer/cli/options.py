@@ -32,6 +32,24 @@ Config = Annotated[
 Checkpoint = Annotated[str, typer.Option(metavar="WHICH", help="Checkpoint to load: latest, best or a step.")]
 Average = Annotated[int, typer.Option(min=1, metavar="K", help="Average the last K checkpoints.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="Device to use: auto, cpu, mps, cuda or cuda:1.")]
+Context = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Language model: tokens per context.",
+        show_default="the model's maximum",
+    ),
+]
+Stride = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Language model: tokens between the starts of two contexts.",
+        show_default="half the context",
+    ),
+]
 Dtype = Annotated[
     str | None,
     typer.Option(

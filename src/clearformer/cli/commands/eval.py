@@ -11,9 +11,11 @@ from clearformer.cli.options import (
     AsJson,
     Average,
     Checkpoint,
+    Context,
     Device,
     Dtype,
     RunName,
+    Stride,
     dtype_of,
     named_as_options,
     open_run,
@@ -47,21 +49,8 @@ def command(
             "--changed-data", help="Use the run's own data even if they have changed since training."
         ),
     ] = False,
-    context: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Texts: tokens per context.", show_default="the model's maximum"
-        ),
-    ] = None,
-    stride: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Texts: tokens between the starts of two contexts.",
-            show_default="half the context",
-        ),
-    ] = None,
+    context: Context = None,
+    stride: Stride = None,
     beams: Annotated[
         int | None,
         typer.Option(

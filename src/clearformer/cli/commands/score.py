@@ -10,9 +10,11 @@ from clearformer.cli.importing import importing
 from clearformer.cli.options import (
     Average,
     Checkpoint,
+    Context,
     Device,
     Dtype,
     RunName,
+    Stride,
     check_not_empty,
     dtype_of,
     identified,
@@ -43,24 +45,8 @@ def command(
         str | None,
         typer.Option(metavar="TEXT", help="Language model: text before each line, which is not counted."),
     ] = None,
-    context: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Language model: tokens per context.",
-            show_default="the model's maximum",
-        ),
-    ] = None,
-    stride: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Language model: tokens between the starts of two contexts.",
-            show_default="half the context",
-        ),
-    ] = None,
+    context: Context = None,
+    stride: Stride = None,
     average: Average = 1,
     checkpoint: Checkpoint = "latest",
     device: Device = "auto",
