@@ -254,6 +254,11 @@ def test_what_marian_writes_is_cut_by_the_pieces_of_its_own_language(text: str, 
     ours.save(marian / "run" / "tokenizer.json")
     again = load_tokenizer(marian / "run" / "tokenizer.json")
     assert again.for_targets.encode(text).tolist() == ours.for_targets.encode(text).tolist()
+    document = json.loads((marian / "run" / "tokenizer.json").read_text())
+    document["model"]["target_scores"].pop()
+    (marian / "run" / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(TokenizerError, match="its target_scores are not one for each token"):
+        load_tokenizer(marian / "run" / "tokenizer.json").for_targets  # noqa: B018  (read when it is needed)
     (marian / "target.spm").unlink()
     alone = read_tokenizer(marian, fields, config)
     assert alone.for_targets.encode(text).tolist() == alone.encode(text).tolist()

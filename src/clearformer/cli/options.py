@@ -13,6 +13,7 @@ from clearformer.files import short_path
 
 if TYPE_CHECKING:
     from clearformer.run import Run
+    from clearformer.training.config import RunConfig
 
 MATRIX_DTYPES = ("float32", "bfloat16")
 
@@ -59,6 +60,20 @@ Dtype = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def check_fits(fits: bool, config: "RunConfig", run: str, lacks: str) -> None:
+    """Raise UserError if a command is not for a run; the message names the one that is.
+
+    Args:
+        fits: Whether it is.
+        config: The run's configuration.
+        run: Its name.
+        lacks: What the run does not do, such as `does not classify`.
+    """
+    if not fits:
+        objective = config.train.objective
+        raise UserError(f"{run} {lacks}; it {objective.activity}{objective.usage.format(run=run)}")
 
 
 def was_given(context: typer.Context, name: str) -> bool:

@@ -53,10 +53,10 @@ def test_each_processor_has_its_own(measured: Measured, monkeypatch: pytest.Monk
 def test_each_number_of_threads_has_its_own(measured: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of torchrun's processes, which have one each."""
     monkeypatch.setattr(rate, "most_threads", lambda: 16)
+    monkeypatch.setattr(rate, "free_cores", lambda: SimpleNamespace(number=lambda: 16))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     for _ in range(3):
         measured(20e9)
-    monkeypatch.setattr(rate, "free_cores", lambda: SimpleNamespace(number=lambda: 16))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
     assert measured(300e9) == 300e9
 

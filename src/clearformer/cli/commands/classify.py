@@ -13,16 +13,15 @@ from clearformer.cli.options import (
     Device,
     Dtype,
     RunName,
+    check_fits,
     check_not_empty,
     dtype_of,
     identified,
     open_run,
 )
-from clearformer.errors import UserError
 
 if TYPE_CHECKING:
     from clearformer.evaluation.classes.scores import Prediction
-    from clearformer.training.config import RunConfig
 
 app = typer.Typer(add_completion=False)
 
@@ -58,7 +57,8 @@ def command(
         from clearformer.runs.folders import find_run
 
     check_not_empty("FILE", [file])
-    check_classifies(find_run(run).read_config(), run)
+    config = find_run(run).read_config()
+    check_fits(config.train.objective.predicts_classes, config, run, "does not classify")
     lines = standard_input.lines_of(file)
     trained = open_run(run, checkpoint, device, average)
     predictions = classify(
@@ -75,13 +75,6 @@ def command(
         return
     for prediction in predictions:
         typer.echo(as_line(prediction))
-
-
-def check_classifies(config: "RunConfig", run: str) -> None:
-    """Raise UserError if a run does not classify; the message names the command that fits the run."""
-    objective = config.train.objective
-    if not objective.predicts_classes:
-        raise UserError(f"{run} does not classify; it {objective.activity}{objective.usage.format(run=run)}")
 
 
 def as_line(prediction: "Prediction") -> str:

@@ -15,6 +15,7 @@ from clearformer.cli.options import (
     Dtype,
     RunName,
     Stride,
+    check_fits,
     check_not_empty,
     dtype_of,
     identified,
@@ -25,7 +26,6 @@ from clearformer.errors import UserError, count
 
 if TYPE_CHECKING:
     from clearformer.evaluation.likelihood import TextScore
-    from clearformer.training.config import RunConfig
 
 app = typer.Typer(add_completion=False)
 
@@ -68,7 +68,7 @@ def command(
 
     check_not_empty("FILE", [file])
     config = find_run(run).read_config()
-    check_has_probabilities(config, run)
+    check_fits(not config.train.objective.predicts_classes, config, run, "gives texts no probability")
     lines = standard_input.lines_of(file)
     outputs = None
     if config.model.family == "encoder-decoder":
@@ -94,15 +94,6 @@ def command(
         typer.echo(
             f"{count(n, 'line')} with something that the vocabulary lacks: not the log-probability of the text",
             err=True,
-        )
-
-
-def check_has_probabilities(config: "RunConfig", run: str) -> None:
-    """Raise UserError if a run gives texts no probability; the message names the command that fits the run."""
-    objective = config.train.objective
-    if objective.predicts_classes:
-        raise UserError(
-            f"{run} gives texts no probability; it {objective.activity}{objective.usage.format(run=run)}"
         )
 
 

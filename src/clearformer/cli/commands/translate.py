@@ -14,6 +14,7 @@ from clearformer.cli.options import (
     Device,
     Dtype,
     RunName,
+    check_fits,
     check_not_empty,
     dtype_of,
     identified,
@@ -25,7 +26,6 @@ from clearformer.errors import UserError, count, did_you_mean, shortened
 
 if TYPE_CHECKING:
     from clearformer.decoding import Translation
-    from clearformer.training.config import RunConfig
 
 app = typer.Typer(add_completion=False)
 
@@ -104,7 +104,8 @@ def command(
         from clearformer.runs.folders import find_run
 
     check_names(file, reference)
-    check_translates(find_run(run).read_config(), run)
+    config = find_run(run).read_config()
+    check_fits(config.model.family == "encoder-decoder", config, run, "does not translate")
     lines = standard_input.lines_of(file)
     references = None if reference is None else standard_input.lines_of(reference)
     if references is not None:
@@ -143,13 +144,6 @@ def command(
 
 
 # --- input ------------------------------------------------------------------------------------------------
-
-
-def check_translates(config: "RunConfig", run: str) -> None:
-    """Raise UserError if a run is no translator; the message names the command that fits it."""
-    if config.model.family != "encoder-decoder":
-        objective = config.train.objective
-        raise UserError(f"{run} does not translate; it {objective.activity}{objective.usage.format(run=run)}")
 
 
 def check_names(file: str, reference: str | None) -> None:

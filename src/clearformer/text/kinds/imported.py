@@ -119,7 +119,7 @@ class ImportedTokenizer(Tokenizer):
         if scores is None:
             return self
         vocab = document["model"]["vocab"]
-        if not isinstance(scores, list) or len(scores) != len(vocab):
+        if not isinstance(scores, list) or not isinstance(vocab, list) or len(scores) != len(vocab):
             raise TokenizerError(f"damaged: its {TARGET_SCORES} are not one for each token; import it again")
         document["model"]["vocab"] = [[name, score] for (name, _), score in zip(vocab, scores, strict=True)]
         return ImportedTokenizer(document, self._roles)
