@@ -229,7 +229,10 @@ def _check_spelled(overrides: Mapping[str, Any], *options: str) -> None:
         ConfigError: there is one; the message names the option.
     """
     for name in overrides:
-        if nearest(name, [*RunConfig.model_fields, "config", *options]) in ("config", *options):
+        if "." not in name and nearest(name, [*RunConfig.model_fields, "config", *options]) in (
+            "config",
+            *options,
+        ):
             raise ConfigError(f"unknown key {name!r}{did_you_mean(name, ('config', *options))}")
 
 
@@ -246,10 +249,12 @@ def _settings(
 
 
 def build(config: ModelConfig | Mapping[str, Any]) -> Transformer:
-    """Build a model: an `nn.Module` with `model(tokens) -> logits`, tokens [B T] and logits [B T V].
+    """Build a model: an `nn.Module`, by `config.family` a Decoder, an Encoder or an EncoderDecoder.
 
-    `config.family` decides whether it is a Decoder, an Encoder or an EncoderDecoder. All have `run_with_cache(tokens)`
-    and `hooked(...)`. The weights are drawn from torch's global generator.
+    A decoder and an encoder are called as `model(tokens) -> logits`, tokens [B T] and logits [B T V], or [B C] of an
+    encoder with `n_classes`; an encoder-decoder as `model(source, target) -> logits`, [B S] and [B T] to [B T V].
+    `run_with_cache` takes the same arguments, and all have `hooked(...)`. The weights are drawn from torch's global
+    generator.
 
     Args:
         config: The model's settings, as a ModelConfig or by their names.

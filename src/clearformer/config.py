@@ -15,8 +15,6 @@ import re
 import tomllib
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
-from importlib import metadata
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin
@@ -27,9 +25,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from clearformer.errors import ConfigError, SettingError, did_you_mean, shortened, shown
+from clearformer.parts import load_installed_parts
 
 NONE = "none"  # TOML has no null: an absent value is written as this word where the field allows it
-PARTS = "clearformer.parts"  # the entry points where an installed package names the modules of its kinds
 OWN_KIND = "; load your own kinds with --import FILE.py, or by importing them in Python"
 CODE_DIGITS = 16  # hex digits of a hash of code
 LARGEST_FILE = 2**20  # bytes of settings; a run's are a few thousand, and its labels
@@ -316,25 +314,6 @@ def _as_path(path: str, kind: str) -> str:
     if path != "data" or not (Path(kind).suffix or os.path.exists(kind)):  # noqa: PTH110  (any string may come)
         return ""
     return f"; to read a file, write data={{'path': {shown(kind)}}} (data.path=... on the command line)"
-
-
-@cache
-def load_installed_parts() -> bool:
-    """Import the parts that installed packages name in their entry points, once; return whether there are any.
-
-    Raises:
-        ConfigError: one of them cannot be imported.
-    """
-    entry_points = metadata.entry_points(group=PARTS)
-    for entry_point in entry_points:
-        try:
-            entry_point.load()
-        except Exception as error:
-            raise ConfigError(
-                f"the plugin {entry_point.value!r} of an installed package cannot be imported: {type(error).__name__}: "
-                f"{shown(str(error))}"
-            ) from error
-    return bool(entry_points)
 
 
 def _settings(old: Any) -> Mapping[str, Any]:

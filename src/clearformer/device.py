@@ -9,6 +9,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -381,16 +382,43 @@ def kept_random_state() -> Iterator[None]:
             torch.mps.set_rng_state(of_mps)
 
 
+class _OfTheProcess:
+    """A setting of the whole process that `with` blocks change, also those of several threads at once.
+
+    The first block to begin remembers the value outside, and the last one to end sets it again.
+    """
+
+    def __init__(self, get: Callable[[], Any], put: Callable[[Any], None]) -> None:
+        self.get, self.put = get, put
+        self.outside: Any = None
+        self.values: list[Any] = []  # of the open blocks
+        self.lock = threading.Lock()
+
+    @contextmanager
+    def set_to(self, value: Any) -> Iterator[None]:
+        """Change the setting inside the `with` block."""
+        with self.lock:
+            if not self.values:
+                self.outside = self.get()
+            self.values.append(value)
+            self.put(value)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.values.remove(value)
+                self.put(self.values[-1] if self.values else self.outside)
+
+
+_default_dtype = _OfTheProcess(torch.get_default_dtype, torch.set_default_dtype)
+
+
 @contextmanager
 def torch_as_it_begins() -> Iterator[None]:
     """Make new tensors float32 on the CPU inside the `with` block, whatever defaults the caller of torch has set."""
-    dtype, elsewhere = torch.get_default_dtype(), torch.get_default_device().type != "cpu"
-    torch.set_default_dtype(torch.float32)
-    try:
-        with torch.device("cpu") if elsewhere else contextlib.nullcontext():
-            yield
-    finally:
-        torch.set_default_dtype(dtype)
+    elsewhere = torch.get_default_device().type != "cpu"
+    with _default_dtype.set_to(torch.float32), torch.device("cpu") if elsewhere else contextlib.nullcontext():
+        yield
 
 
 @contextmanager
@@ -411,18 +439,40 @@ def deterministic_kernels(device: torch.device, compiled: bool = False) -> Itera
             f"train.deterministic: {WORKSPACE}={workspace} lets products differ from run to run; unset it, or set it "
             f"to {REPEATABLE[0]}"
         )
-    memory: Any = torch.utils.deterministic  # whose stubs lack its setting
-    before, fills = torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
-    choose = _compiled_too if compiled else torch.set_deterministic_debug_mode
-    choose(WARN if device.type == "mps" else RAISE)
-    memory.fill_uninitialized_memory = False  # no code here reads memory before writing it
-    try:
+    mode = WARN if device.type == "mps" else RAISE
+    # No code here reads memory before writing it.
+    with _determinism.set_to(_Determinism(mode, fills=False, compiled=compiled)):
         yield
-    finally:
-        choose(before)
-        memory.fill_uninitialized_memory = fills
 
 
-def _compiled_too(mode: int) -> None:
-    """Set torch's mode for kernels that are not deterministic, also for those that are compiled."""
-    torch.use_deterministic_algorithms(mode != ALLOW, warn_only=mode == WARN)
+class _Determinism(NamedTuple):
+    """The settings of torch on kernels that are not deterministic.
+
+    Attributes:
+        mode: Whether they are allowed, warned of or an error.
+        fills: Whether memory is filled before it is written.
+        compiled: Whether kernels that are compiled are told too.
+    """
+
+    mode: int
+    fills: bool
+    compiled: bool
+
+
+def _determinism_now() -> _Determinism:
+    memory: Any = torch.utils.deterministic  # whose stubs lack its setting
+    compiler: Any = sys.modules.get("torch._inductor.config")
+    told = compiler is not None and bool(compiler.deterministic)
+    return _Determinism(torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory, told)
+
+
+def _set_determinism(wanted: _Determinism) -> None:
+    memory: Any = torch.utils.deterministic
+    memory.fill_uninitialized_memory = wanted.fills
+    if wanted.compiled or _determinism_now().compiled:
+        torch.use_deterministic_algorithms(wanted.mode != ALLOW, warn_only=wanted.mode == WARN)
+    else:
+        torch.set_deterministic_debug_mode(wanted.mode)
+
+
+_determinism = _OfTheProcess(_determinism_now, _set_determinism)

@@ -15,15 +15,10 @@ file never imports code: it only names a kind.
 A union is rebuilt only when a kind is added or removed.
 """
 
-import importlib.util
 import inspect
-import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from hashlib import blake2b
-from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError
@@ -31,16 +26,16 @@ from pydantic import PydanticUndefinedAnnotation, PydanticUserError
 from clearformer.config import Spec, is_packaged, slot_variants
 from clearformer.data import LabelledData, PairsData, TextData
 from clearformer.data.config import DataSpec
-from clearformer.data.kinds import KINDS, OWN_KINDS
+from clearformer.data.kinds import BUILT_IN_BY_KIND, KINDS, OWN_KINDS
 from clearformer.data.text.generated import GeneratedSource
 from clearformer.data.text.sources import BUILT_IN, BuiltIn
 from clearformer.errors import ConfigError, shortened, shown
-from clearformer.files import user_path
 from clearformer.late import made_above
 from clearformer.model.attention import AttentionBase
 from clearformer.model.config import ModelConfig
 from clearformer.model.init import InitBase
 from clearformer.model.positions import PositionBase
+from clearformer.parts import import_parts, imported_files
 from clearformer.text.kinds.vocabulary import TOKENIZERS, VocabularyTokenizer
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.objectives import ObjectiveSpec
@@ -101,8 +96,6 @@ ATTRIBUTES = {"objective": ("family", "data_kinds", "activity")}
 """The class attributes that every kind of a slot must set."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-
-IMPORTED_AS = "clearformer_parts_"  # the beginning of the name of a module that `import_parts` runs
 
 _OWN_TEXTS: set[str] = set()
 
@@ -167,9 +160,13 @@ def unregister(slot: Slot, name: str) -> None:
         BUILT_IN.pop(name)
     else:
         _set_kinds(slot, [spec for kind, spec in known.items() if kind != name])
-        TASKS.pop(known[name], None)
-        OWN_KINDS.pop(name, None)
-        TOKENIZERS.pop(name, None)
+        # A kind of another slot may have the same name.
+        if slot == "objective":
+            TASKS.pop(known[name])
+        elif slot == "data":
+            OWN_KINDS.pop(name)
+        elif slot == "tokenizer":
+            TOKENIZERS.pop(name, None)
 
 
 def _check_slot(slot: Any, *others: str) -> None:
@@ -178,41 +175,6 @@ def _check_slot(slot: Any, *others: str) -> None:
         raise ConfigError(
             f"there is no slot {shown(slot)}; there are {', '.join(names[:-1])} and {names[-1]}"
         )
-
-
-def import_parts(file: str | Path) -> None:
-    """Run a Python file that registers parts; a file that has been run already is skipped.
-
-    Raises:
-        ConfigError: there is no such file, or it raises an error.
-    """
-    path = user_path(file).resolve()
-    # Named by its path too: two files may have one name, in different folders.
-    name = f"{IMPORTED_AS}{path.stem}_{blake2b(os.fsencode(path), digest_size=8).hexdigest()}"
-    if name in sys.modules:
-        return
-    spec = importlib.util.spec_from_file_location(name, path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise ConfigError(f"--import: {file} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # annotations are looked up there
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        sys.modules.pop(name)
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"--import: {file} failed: {type(error).__name__}: {shown(str(error))}") from error
-
-
-def imported_files() -> list[Path]:
-    """Return the files that `import_parts` has run, so that another process can import the same parts."""
-    files = (
-        getattr(module, "__file__", None)
-        for name, module in sys.modules.items()
-        if name.startswith(IMPORTED_AS)
-    )
-    return [Path(file) for file in files if file]
 
 
 # --- texts ------------------------------------------------------------------------------------------------
@@ -234,7 +196,7 @@ def _check_makes_texts(documents: Any) -> None:
 def _add_text(documents: Any) -> Any:
     _check_makes_texts(documents)
     name = documents.__name__
-    if name in BUILT_IN and name not in _OWN_TEXTS:
+    if name not in _OWN_TEXTS and any(name in known for known in BUILT_IN_BY_KIND.values()):
         raise ConfigError(f"the text {name} already exists; rename the function")
     about = (documents.__doc__ or name).strip().partition("\n")[0]
     source = GeneratedSource(name, about, documents)
@@ -249,8 +211,16 @@ def _add_text(documents: Any) -> Any:
 def _add_objective(task: Any) -> None:
     if not (isinstance(task, type) and issubclass(task, Task)):
         raise ConfigError(f"an objective is registered as a task (a clearformer Task); got {shown(task)}")
-    _add_kind("objective", task.objective_type)
-    TASKS[task.objective_type] = task
+    if missing := sorted(task.__abstractmethods__):
+        raise ConfigError(f"{task.__name__}: a task needs the methods {', '.join(missing)}")
+    settings = getattr(task, "objective_type", None)
+    if settings is None or is_packaged(settings):
+        raise ConfigError(
+            f"{task.__name__}: set objective_type to settings of its own, such as a subclass of NextTokenObjective "
+            "with another kind"
+        )
+    _add_kind("objective", settings)
+    TASKS[settings] = task
 
 
 # --- data and tokenizers ------------------------------------------------------------------------------------

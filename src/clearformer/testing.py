@@ -29,7 +29,7 @@ from clearformer.model import Decoder, ModelConfig, build, build_on_meta
 from clearformer.registry import SLOTS
 from clearformer.training.config import RunConfig
 from clearformer.training.loop import train
-from clearformer.training.objectives import DEFAULT_BATCH_SIZE
+from clearformer.training.objectives import DEFAULT_BATCH_SIZE, ObjectiveSpec
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import MODEL, step_folder
 from clearformer.training.store.folder import RunFolder
@@ -38,7 +38,16 @@ B, T, V = 2, 11, 13  # rows, positions and tokens: no two axes have the same siz
 D_MODEL = 24
 PLACE = 4  # the position of the token that is changed
 N_STEPS = 4
-TEXT = "a text of a few words, and of a few more of them\n" * 40
+EXAMPLES = {
+    "text": ("text.txt", "a text of a few words, and of a few more of them\n" * 40),
+    "pairs": ("pairs.tsv", "".join(f"{n} of a few words\ta few words: {n}\n" for n in range(40))),
+    "labelled": (
+        "texts.tsv",
+        "text\tlabel\n"
+        + "".join(f"{n} of a few words\t{'even' if n % 2 == 0 else 'odd'}\n" for n in range(40)),
+    ),
+}
+"""A file of each form of data, by its name and with what is in it."""
 LEARNERS = {
     "text": ("decoder", "next_token", 4),
     "pairs": ("encoder-decoder", {"kind": "translation", "batch_tokens": 64}, DEFAULT_BATCH_SIZE),
@@ -110,7 +119,7 @@ def model_config(slot: str, spec: Spec, settings: dict[str, Any]) -> ModelConfig
 
 def check_settings(slot: str, spec: Spec, model: ModelConfig) -> None:
     """Check that settings written to config.toml read back as the same settings."""
-    whole = run_config(slot, spec, model, Path("text.txt"))
+    whole = run_config(slot, spec, model, Path())
     again = resolve(RunConfig, tomllib.loads(to_toml(whole)))
     assert again == whole, f"settings: config.toml with {spec} reads back as something else"
 
@@ -118,9 +127,9 @@ def check_settings(slot: str, spec: Spec, model: ModelConfig) -> None:
 def check_resume(slot: str, spec: Spec, model: ModelConfig) -> None:
     """Check that a run resumed from its middle ends with the weights of one that was never stopped."""
     with tempfile.TemporaryDirectory() as folder:
-        text = Path(folder) / "text.txt"
-        text.write_text(TEXT)
-        config, run = run_config(slot, spec, model, text), RunFolder(Path(folder) / "run")
+        for name, example in EXAMPLES.values():
+            (Path(folder) / name).write_text(example)
+        config, run = run_config(slot, spec, model, Path(folder)), RunFolder(Path(folder) / "run")
         whole = train(config, run, Reporter()).model.state_dict()
         first = load_file(step_folder(run.snapshots, 0) / MODEL)
         moved = any(not torch.equal(weight, first[name]) for name, weight in whole.items())
@@ -131,11 +140,12 @@ def check_resume(slot: str, spec: Spec, model: ModelConfig) -> None:
         assert torch.equal(weight, again[name]), f"resume: {name} differs from an uninterrupted run"
 
 
-def run_config(slot: str, spec: Spec, model: ModelConfig, text: Path) -> RunConfig:
-    """Return the configuration of a short run that contains the kind."""
+def run_config(slot: str, spec: Spec, model: ModelConfig, folder: Path) -> RunConfig:
+    """Return the configuration of a short run that contains the kind, on one of the examples in a folder."""
+    form = spec.data_kinds[0] if isinstance(spec, ObjectiveSpec) else "text"
     settings = {
         "model": model.replace(vocab_size=None),
-        "data": {"path": str(text)},
+        "data": {"kind": form, "path": str(folder / EXAMPLES[form][0])},
         "train": {
             "max_steps": N_STEPS,
             "checkpoint_every": N_STEPS // 2,
@@ -151,6 +161,9 @@ def run_config(slot: str, spec: Spec, model: ModelConfig, text: Path) -> RunConf
         family, objective, batch_size = LEARNERS[spec.form]
         settings["model"] = model.replace(vocab_size=None, family=family)
         settings["train"] |= {"objective": objective, "batch_size": batch_size}
+    elif isinstance(spec, ObjectiveSpec):
+        settings["model"] = model.replace(vocab_size=None, family=spec.family)
+        settings["train"]["batch_size"] = LEARNERS[form][2]
     if owner is RunConfig:
         settings[name] = spec
     elif slot not in OF_MODELS:

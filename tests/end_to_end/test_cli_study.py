@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from clearformer.cli import main
-from clearformer.registry import IMPORTED_AS
+from clearformer.parts import IMPORTED_AS
 from clearformer.study import Study, Training, lectures
 from clearformer.study.everyday.declared import declare
 from clearformer.study.store import Store

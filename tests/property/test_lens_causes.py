@@ -26,6 +26,7 @@ from clearformer.lens.gradients.matrices import matrices_of, weight_gradients
 from clearformer.lens.heads.scores import head_scores
 from clearformer.lens.inputs import Inputs
 from clearformer.model import ModelConfig
+from clearformer.model.masks import Mask
 
 from .models import config, each_kind, made, text
 
@@ -141,7 +142,7 @@ def test_gradients_at_hook_points_are_derivatives(case: ModelConfig) -> None:
     assert found.keys() == hook_points(model).keys()
     for name in ([*found][int(i)] for i in torch.randperm(len(found))[:2]):
         value, gradient = found[name]
-        masked = value < torch.finfo(value.dtype).min / 2  # scores of what may not be read
+        masked = ~Mask.keeps(value)  # scores of what may not be read
         direction = torch.randn_like(value).masked_fill(masked, 0.0)
 
         def measure(step: float, name: str = name, direction: Tensor = direction) -> float:

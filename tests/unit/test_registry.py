@@ -1,7 +1,7 @@
 """Parts of one's own: registered, refused, brought by a file or a package, and checked like those of the package."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -12,9 +12,10 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 import clearformer as cf
-from clearformer import config as config_module
+from clearformer import parts
 from clearformer.cli import main
 from clearformer.config import Spec, resolve, slot_variants, to_toml
+from clearformer.data.kinds import form_of, kind_of
 from clearformer.data.text.sources import BUILT_IN
 from clearformer.errors import ConfigError, DataError, UserError
 from clearformer.lens.activations import computes_as_known
@@ -24,15 +25,37 @@ from clearformer.model.attention import LastModule, Mean, MultiHead, MultiHeadMo
 from clearformer.model.cache import KeyValueCache, LayerCache
 from clearformer.model.norms import RMSNorm
 from clearformer.presets import PRESETS
-from clearformer.registry import SLOTS, AttentionBase, import_parts, imported_files, register, unregister
+from clearformer.registry import (
+    SLOTS,
+    AttentionBase,
+    TextData,
+    import_parts,
+    imported_files,
+    register,
+    unregister,
+)
+from clearformer.study.lectures import studies
 from clearformer.testing import check_kind, close
 from clearformer.training.config import RunConfig, TrainConfig
-from clearformer.training.objectives import ObjectiveSpec
+from clearformer.training.objectives import (
+    ClassificationObjective,
+    MaskedObjective,
+    NextTokenObjective,
+    ObjectiveSpec,
+    TranslationObjective,
+)
 from clearformer.training.planning import plan as plan_module
 from clearformer.training.planning.duration import compile_pays
 from clearformer.training.planning.memory import training_memory
 from clearformer.training.planning.plan import plan
-from clearformer.training.tasks import NextTokenTask
+from clearformer.training.tasks import (
+    TASKS,
+    ClassificationTask,
+    MaskedTask,
+    NextTokenTask,
+    Task,
+    TranslationTask,
+)
 
 
 class Centred(Spec):
@@ -201,6 +224,69 @@ def test_an_objective_names_what_it_trains_and_on_what() -> None:
         ConfigError, match="Bare has no family and no data_kinds and no activity: a kind of objective"
     ):
         register("objective")(BareTask)
+
+
+def test_an_objective_has_settings_of_its_own() -> None:
+    """Those of the package's would make it the task of every run with that objective."""
+    line = "Mine: set objective_type to settings of its own"
+    for objective_type in ({}, {"objective_type": NextTokenObjective}):
+        with pytest.raises(ConfigError, match=line):
+            register("objective")(type("Mine", (NextTokenTask,), objective_type))
+    assert TASKS[NextTokenObjective] is NextTokenTask
+    with pytest.raises(ConfigError, match="Half: a task needs the methods batch, "):
+        register("objective")(type("Half", (Task,), {"objective_type": Mentioned}))
+    with pytest.raises(ConfigError, match="Loose: set objective_type"):
+        register("objective")(type("Loose", (Task,), dict.fromkeys(Task.__abstractmethods__)))
+
+
+class Mentioned(MaskedObjective):
+    kind: Literal["mentioned"] = "mentioned"
+
+
+class Rewritten(TranslationObjective):
+    kind: Literal["rewritten"] = "rewritten"
+
+
+class Sorted(ClassificationObjective):
+    kind: Literal["sorted"] = "sorted"
+
+
+@pytest.mark.parametrize(
+    ("settings", "task"),
+    [(Mentioned, MaskedTask), (Rewritten, TranslationTask), (Sorted, ClassificationTask)],
+)
+def test_objectives_of_every_form_of_data_are_checked(settings: Any, task: type[Task]) -> None:
+    register("objective")(type("Own", (task,), {"objective_type": settings}))
+    try:
+        check_kind(settings(), n_layers=1, attention={"n_heads": 2})
+    finally:
+        unregister("objective", settings.model_fields["kind"].default)
+    assert settings not in TASKS
+
+
+def test_parts_of_one_name_in_two_slots_are_removed_alone() -> None:
+    @register("data")
+    class Words(TextData):
+        kind: Literal["words"] = "words"
+
+        def documents(self) -> Iterator[str]:
+            yield "a"
+
+    register("schedule")(spec_of("words", after_warmup=lambda self, step, warmup_steps, progress: 1.0))
+    unregister("schedule", "words")
+    assert form_of("words") == "text"
+    unregister("data", "words")
+    assert form_of("words") == "words"
+
+
+@pytest.mark.parametrize("name", ["trec", "dates", "shakespeare"])
+def test_a_text_takes_the_name_of_no_built_in_data(name: str) -> None:
+    def documents() -> Iterator[str]:
+        yield "a"
+
+    documents.__name__ = name
+    with pytest.raises(ConfigError, match=f"the text {name} already exists"):
+        register("text")(documents)
 
 
 def spec_of(kind: str, base: type[Spec] = Spec, **body: Any) -> type[Spec]:
@@ -419,7 +505,7 @@ def test_an_installed_package_s_parts_are_found_when_a_kind_is_missing(
 ) -> None:
     (tmp_path / "package_of_parts.py").write_text(PARTS.replace("from_a_file", "from_a_package"))
     monkeypatch.syspath_prepend(tmp_path)
-    entry = metadata.EntryPoint("mine", "package_of_parts", config_module.PARTS)
+    entry = metadata.EntryPoint("mine", "package_of_parts", parts.ENTRY_POINTS)
     asked: list[str] = []
 
     def entry_points(group: str) -> list[metadata.EntryPoint]:
@@ -427,14 +513,25 @@ def test_an_installed_package_s_parts_are_found_when_a_kind_is_missing(
         return [entry]
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
-    config_module.load_installed_parts.cache_clear()
+    parts.load_installed_parts.cache_clear()
     try:
         cf.ModelConfig(norm="rmsnorm")  # type: ignore[arg-type]
         assert asked == []
         assert cf.ModelConfig(norm="from_a_package").norm.kind == "from_a_package"  # type: ignore[arg-type]
         assert asked == ["clearformer.parts"]
+
+        # Also where no slot of a configuration is looked at first.
+        found: dict[str, Callable[[], Any]] = {
+            "data": lambda: form_of("from_a_package"),
+            "text": lambda: kind_of({"name": "text_of_a_package"}),
+            "study": studies,
+        }
+        for find in found.values():
+            parts.load_installed_parts.cache_clear()
+            find()
+        assert asked == ["clearformer.parts"] * 4
     finally:
-        config_module.load_installed_parts.cache_clear()
+        parts.load_installed_parts.cache_clear()
 
 
 # --- check_kind -------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from clearformer.bench.peers import absence, asked_for, in_transformers, quietly
 from clearformer.bench.rounds import OURS, Comparison, Contender, interleave
 from clearformer.errors import UserError
 from clearformer.model import Decoder
+from clearformer.parts import imported_files
 from clearformer.run import Run, load
 
 PEERS = ("transformers",)
@@ -37,6 +38,7 @@ def bench_loading(
     ours = run.folder.path
     command = [sys.executable, "-m", "clearformer", "generate", str(ours), "--device", "cpu"]
     command += ["--max-new-tokens", "1", "--temperature", "0"]
+    command += [word for file in imported_files() for word in ("--import", str(file))]
     opening = [Contender(OURS, lambda: 1000 * seconds_of(lambda: load(ours, device="cpu")))]
     first = [Contender(OURS, lambda: seconds_of(lambda: in_new_process(command)))]
     n_parameters = sum(p.numel() for p in run.model.parameters())

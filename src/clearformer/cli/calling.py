@@ -55,7 +55,7 @@ def add_common_options(command: Any, enable_debug: Callable[[], None]) -> None:
     def run_files(files: list[Path] | None) -> None:
         if files:
             remember_imports(files)
-            from clearformer.registry import import_parts
+            from clearformer.parts import import_parts
 
             for file in files:
                 import_parts(file)

@@ -16,6 +16,7 @@ from clearformer.data.pairs.sources import BUILT_IN_PAIRS
 from clearformer.data.text.config import TextData
 from clearformer.data.text.preparing import Dataset, Progress, prepare
 from clearformer.data.text.sources import BUILT_IN
+from clearformer.parts import is_known
 from clearformer.text import CharTokenizerSpec, Tokenizer, TokenizerConfig
 
 Data = Annotated[TextData | PairsData | LabelledData, Field(discriminator="kind")]
@@ -69,10 +70,10 @@ def kind_of(settings: Mapping[str, Any]) -> str | None:
     """
     if isinstance(kind := settings.get("kind"), str):
         return kind
-    name = settings.get("name")
-    for kind, known in BUILT_IN_BY_KIND.items():
-        if isinstance(name, str) and name in known:
-            return kind
+    if isinstance(name := settings.get("name"), str):
+        for kind, known in BUILT_IN_BY_KIND.items():
+            if is_known(name, known):
+                return kind
     fitting = [kind for kind, spec in KINDS.items() if set(settings) <= spec.model_fields.keys()]
     return fitting[0] if len(fitting) == 1 else None
 
@@ -93,7 +94,7 @@ def section_settings(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def form_of(kind: str) -> str:
     """Return the form of a registered kind of data; for any other name, the name itself."""
-    return OWN_KINDS[kind].form if kind in OWN_KINDS else kind
+    return OWN_KINDS[kind].form if kind not in KINDS and is_known(kind, OWN_KINDS) else kind
 
 
 def prepare_data(

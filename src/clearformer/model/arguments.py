@@ -27,6 +27,15 @@ def check_tokens(tokens: Any, name: str = "tokens") -> None:
         )
 
 
+def check_device(tokens: Tensor, weight: Tensor) -> None:
+    """Raise UserError unless the tokens are on the device of a model's weight."""
+    if tokens.device != weight.device:
+        raise UserError(
+            f"the model is on {weight.device} and the tokens on {tokens.device}: tokens.to({str(weight.device)!r}) "
+            "copies them"
+        )
+
+
 def check_ids(ids: Tensor, n_known: int, what: str) -> None:
     """Raise UserError where an id is none of the `n_known` that the model has; `what` says what the ids stand for.
 

@@ -56,19 +56,25 @@ def build_on_meta(config: ModelConfig) -> Any:
 def build_undrawn(config: ModelConfig) -> Any:
     """Return a model whose matrices are uninitialised, for weights that are loaded or set later.
 
-    A caller's `torch.inference_mode()` does not reach them: they could never have a gradient.
+    A caller's `torch.inference_mode()` does not reach them: they could never have a gradient. What a constructor of
+    the user's own draws leaves torch's global generator as it was.
     """
-    with _NothingIsDrawn():
+    with torch.random.fork_rng(devices=[]), _NothingIsDrawn():
         return FAMILIES[config.family](config)
 
 
 class _NothingIsDrawn(TorchFunctionMode):
-    """A mode in which the functions that fill a tensor with initial numbers do nothing."""
+    """A mode in which the functions that fill a parameter with initial numbers do nothing.
+
+    Other tensors are filled: a buffer that no file of weights holds has only what its constructor sets.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         given = kwargs or {}
         if func in (Tensor.normal_, Tensor.uniform_) or getattr(func, "__module__", "") == nn.init.__name__:
-            return args[0] if args else given["tensor"]
+            tensor = args[0] if args else given["tensor"]
+            if isinstance(tensor, nn.Parameter):
+                return tensor
         return func(*args, **given)

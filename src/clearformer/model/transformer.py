@@ -22,6 +22,7 @@ from clearformer.errors import ConfigError, UserError
 from clearformer.hooks import HookedModule, HookPoint
 from clearformer.model import fast
 from clearformer.model.arguments import (
+    check_device,
     check_ids,
     check_length,
     check_padding,
@@ -199,9 +200,10 @@ class Transformer(HookedModule, ABC):
         """Return the tokens' embeddings, plus those of their token types where the model has any.
 
         Raises:
-            UserError: an id has no vector. On a GPU it ends in an error of CUDA instead: to look first, each step would
-                have to wait for the device.
+            UserError: the tokens are on another device than the model, or an id has no vector. On a GPU the latter ends
+                in an error of CUDA instead: to look first, each step would have to wait for the device.
         """
+        check_device(tokens, self.embed.weight)
         try:
             x = self.embed(tokens)
             if self.config.scale_embeddings:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any, Protocol
 
 import torch
@@ -111,4 +111,4 @@ def _names(data: Files | None) -> list[str]:
         raise UserError(f"data: takes a file name or a list of two; got {shown(data)}")
     if not files:
         raise UserError("data: the list is empty; name a file, or omit data to read the run's own")
-    return [str(file) for file in files]
+    return [fspath(file) for file in files]

@@ -82,9 +82,8 @@ class TrainStep:
         self.device, self.processes = device, processes
         self.n_parts = processes.count * config.train.grad_accum_steps
         self.model = state.model  # an attribute, so that the compiler does not follow the whole state
-        self.parameters = dict(
-            state.model.named_parameters()
-        )  # once: the walk through the modules takes time
+        # Once: the walk through the modules takes time.
+        self.parameters = dict(state.model.named_parameters())
         # A replay replaces these two: it leaves rows out, or sets the learning rates that were recorded.
         self.read_batch = task.batch
         self.lr_factor: Callable[[Progress], float] = partial(lr_factor_after, config.train)
@@ -108,6 +107,7 @@ class TrainStep:
         start = time.perf_counter()
         reporter.say("compiling the step (train.compile=false skips this)")
         on_cpu = self.device.type == "cpu"
+        buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]  # the trial may change some
         loss = compile_step(self.task_loss, dynamic=self.task.shapes_vary or None, any_threads=on_cpu)
         self.compute_loss = partial(self.in_product_type, loss)
         try:
@@ -121,7 +121,10 @@ class TrainStep:
                 reporter.say(f"compiling failed, continuing without it: {first_line(error)}")
         else:
             reporter.say(f"compiled in {time.perf_counter() - start:.0f} s")
-        self.model.zero_grad()
+        finally:
+            self.model.zero_grad()
+            for buffer, before in buffers:
+                buffer.copy_(before)
 
     def take(self, progress: Progress) -> StepResult:
         """Take the step after `progress`.
@@ -165,8 +168,7 @@ class TrainStep:
                 loss = loss / self.settings.grad_accum_steps
                 loss.backward()
                 total += loss.detach()
-        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        self.processes.all_reduce_mean([*gradients, total])
+        self.processes.average_gradients([*self.parameters.values()], total)
         return total
 
     def check_loss(self, loss: Any) -> None:

@@ -65,3 +65,12 @@ def test_padding_is_never_known_from_the_shapes(causal: bool) -> None:
     some = mask(5, 5, causal, padding=torch.ones(1, 5, dtype=torch.bool))
     assert not some.reads_everything(None)
     assert not some.is_triangle(None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_a_score_added_to_what_may_not_be_read_stays_finite(dtype: torch.dtype) -> None:
+    matrix = Mask(torch.arange(3), torch.arange(3), causal=True).matrix(None, dtype)
+    scores = torch.full((3, 3), -1000.0, dtype=dtype) + matrix
+    assert scores.isfinite().all()
+    assert torch.equal(Mask.keeps(scores)[0, 0], torch.ones(3, 3).tril().bool())
+    assert torch.equal(scores.float().softmax(-1)[0, 0, 0], torch.tensor([1.0, 0.0, 0.0]))

@@ -21,7 +21,8 @@ import pytest
 
 import clearformer as cf
 from clearformer.errors import DataError, DiskError, Interrupted, MissingPackageError, UserError
-from clearformer.registry import import_parts
+from clearformer.parts import IMPORTED_AS
+from clearformer.registry import import_parts, unregister
 from clearformer.study import Measure, Probe, Store, Study, Training, lectures
 from clearformer.study.lectures import studies
 from clearformer.study.report.figures import Bars
@@ -617,6 +618,20 @@ def test_a_mistaken_setting_is_told_before_a_study_is_declared(tmp_path: Path) -
     assert not (tmp_path / "studies").exists()
 
 
+NORM = """
+from typing import Literal
+from torch import nn
+import clearformer as cf
+from clearformer.config import Spec
+
+@cf.register("norm")
+class Own(Spec):
+    kind: Literal["own_norm"] = "own_norm"
+    def build(self, d):
+        return nn.LayerNorm(d)
+"""
+
+
 @pytest.mark.parametrize("registered", [False, True])
 def test_a_study_of_settings_is_declared_and_run_by_workers(
     tmp_path: Path, forks: ForkServer, monkeypatch: pytest.MonkeyPatch, registered: bool
@@ -625,10 +640,18 @@ def test_a_study_of_settings_is_declared_and_run_by_workers(
         return lambda place: forks.start(*selection.command()[3:])
 
     monkeypatch.setattr(launch, "local_start", start_forks)
+    for name in [name for name in sys.modules if name.startswith(IMPORTED_AS)]:  # by other tests
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "norms_of_one_s_own.py").write_text(NORM)
+    import_parts(tmp_path / "norms_of_one_s_own.py")
     study = tiny_study(tmp_path)
+    study = replace(study, settings={**study.settings, "model.norm": "own_norm"})
     if registered:  # in this process alone
         cf.register("study")(study)
-    found = cf.run_study(study, jobs=2, folder=tmp_path / "studies", quiet=True)
-    assert found.failures == {}
-    assert found.n_done == 4
-    assert cf.run_study("tiny", folder=tmp_path / "studies", quiet=True).is_whole
+    try:
+        found = cf.run_study(study, jobs=2, folder=tmp_path / "studies", quiet=True)
+        assert found.failures == {}
+        assert found.n_done == 4
+        assert cf.run_study("tiny", folder=tmp_path / "studies", quiet=True).is_whole
+    finally:
+        unregister("norm", "own_norm")

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import torch
 
 from clearformer import device as module
 from clearformer.device import (
+    ALLOW,
+    RAISE,
     FreedMemory,
     autocast,
     bfloat16_gain,
@@ -24,6 +27,7 @@ from clearformer.device import (
     resolve_dtype,
     seed_kernels,
     synchronize,
+    torch_as_it_begins,
 )
 from clearformer.errors import ConfigError, DeviceError
 from clearformer.training.config import TrainConfig
@@ -522,3 +526,22 @@ def test_the_processor_is_named_as_the_system_can(
     monkeypatch.setattr("platform.machine", lambda: "arm64")
 
     assert processor_name() == name
+
+
+def test_blocks_of_two_threads_leave_torch_as_it_was() -> None:
+    """Whichever ends first: the settings are the process's, not a thread's."""
+    torch.set_default_dtype(torch.float64)
+    one, other = (ExitStack() for _ in range(2))
+    try:
+        for each in (one, other):
+            each.enter_context(torch_as_it_begins())
+            each.enter_context(deterministic_kernels(CPU))
+        one.close()
+        assert torch.get_default_dtype() == torch.float32
+        assert torch.get_deterministic_debug_mode() == RAISE
+        other.close()
+        assert torch.get_default_dtype() == torch.float64
+        assert torch.get_deterministic_debug_mode() == ALLOW
+    finally:
+        other.close()
+        torch.set_default_dtype(torch.float32)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from clearformer.training import step as step_module
 from clearformer.training.config import RunConfig
 from clearformer.training.nonfinite import NonFiniteValueError
 from clearformer.training.processes.distributed import Processes
@@ -186,3 +187,25 @@ def test_a_step_is_compiled_into_that_folder(
     )
     made().compile(Reporter())
     assert folders == [compiled_folder()]
+
+
+def test_the_trial_of_a_compiled_step_changes_no_buffer(
+    made: Callable[..., TrainStep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = made()
+    count = torch.zeros(())
+    step.model.register_buffer("n_read", count)
+
+    def counting(loss: Callable[..., Tensor], **_: Any) -> Callable[..., Tensor]:
+        def counted(*batch: Tensor) -> Tensor:
+            count.add_(1)
+            return loss(*batch)
+
+        return counted
+
+    monkeypatch.setattr(step_module, "compile_step", counting)
+    monkeypatch.setattr(step_module, "kernels_together", lambda *_: nullcontext())
+    step.compile(Reporter())
+    assert count == 0
+    step.gradients(0)
+    assert count == 1

@@ -287,7 +287,7 @@ def selection_of(
     chosen: "list[Study]", store: "Store", scale: float, seeds: int | None, device: str | None
 ) -> "Selection":
     """Describe to the workers which trials to run."""
-    from clearformer.registry import imported_files
+    from clearformer.parts import imported_files
     from clearformer.study.workers.pool import Selection
 
     names = tuple(study.name for study in chosen)

@@ -30,6 +30,7 @@ from clearformer.data.text.markov import MarkovChain
 from clearformer.data.text.source import Source
 from clearformer.errors import DataError, did_you_mean
 from clearformer.files import data_folder, whole_path, write_file
+from clearformer.parts import is_known
 
 # The suffixes of files that are read in a folder; a file that the user names is read whatever its suffix.
 FOLDER_SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", *JSONL_SUFFIXES)
@@ -416,7 +417,7 @@ def open_source(config: TextData) -> Source:
         train.check()
         return SeparateSource({"train": train, **held_out}) if held_out else train
     name = config.name or config.default_name
-    if name not in BUILT_IN:
+    if not is_known(name, BUILT_IN):
         hint = did_you_mean(name, BUILT_IN) or f"; choose from {', '.join(BUILT_IN)}"
         raise DataError(f"data.name={name}: no such built-in text{hint} (for your own text: data.path=FILE)")
     return BUILT_IN[name].open()

@@ -243,7 +243,7 @@ class _Recorded:
             cache.extend(last, self.real[:, :last])
             output = step(model, self.logits_function, self.tokens, None, cache)
             for buffer in chain.from_iterable(self.buffers):
-                buffer.index_copy_(2, self.place, buffer[:, :, last:])
+                buffer.index_copy_(2, self.place, buffer[:, :, last:].clone())  # which must not overlap
             self.real.index_fill_(1, self.place, True)
             return output
 

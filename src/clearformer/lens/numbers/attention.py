@@ -34,7 +34,7 @@ from clearformer.model.attention import (
     SharedModule,
 )
 from clearformer.model.linear_attention import LinearModule, linear_pattern, positive
-from clearformer.model.masks import Mask
+from clearformer.model.masks import Mask, lowest
 from clearformer.model.positions import LinearBiases, Positions, RotaryPositions
 from clearformer.model.relative_positions import RelativeBiases
 
@@ -246,17 +246,17 @@ def softmax_pattern_of(way: Way, head: Head, sides: tuple[Source, Source] | None
 
 
 def masked(way: Way, head: Head, scores: Source) -> Source:
-    """Add the scores after the mask: the lowest number where a query may not read."""
+    """Add the scores after the mask, which adds a very low number where a query may not read."""
     module = head.module
     assert isinstance(module, Attention)
     may_read = readable(way, head, module.window)
-    lowest = torch.finfo(scores.values.dtype).min
-    matrix = (1 - may_read.values) * lowest
+    low = lowest(scores.values.dtype)
+    matrix = (1 - may_read.values) * low
     added = computed(
         "M",
-        "0 where a key may be read, else the lowest number",
+        "0 where a key may be read, else half the lowest number",
         matrix,
-        f"((1 - {may_read.python}) * {lowest})",
+        f"((1 - {may_read.python}) * {low})",
     )
     return way.add(
         way.activation(f"{head.path}.hook_attn_scores", "masked_scores", head.number),

@@ -6,6 +6,7 @@ from types import FunctionType
 from typing import Any
 
 from clearformer.errors import UserError, shown
+from clearformer.parts import load_installed_parts
 from clearformer.study.lectures import architecture, embedding, information, inside, translation
 from clearformer.study.study import Study
 
@@ -16,7 +17,12 @@ _OWN: dict[str, Study] = {}
 
 
 def studies() -> dict[str, Study]:
-    """Return all studies by name: those of the lectures, then the registered ones."""
+    """Return all studies by name: those of the lectures, then the registered ones.
+
+    Raises:
+        ConfigError: a part of an installed package, which may register some, cannot be imported.
+    """
+    load_installed_parts()
     return lecture_studies() | _OWN
 
 
@@ -36,7 +42,7 @@ def register_study(study: Study) -> Study:
     """
     if not isinstance(study, Study):
         raise UserError(f"a study is a cf.Study(...); got {shown(study)}")
-    other = studies().get(study.name, study)
+    other = (lecture_studies() | _OWN).get(study.name, study)
     if other != study and (study.name not in _OWN or _by_name(other) != _by_name(study)):
         raise UserError(f"there is already a study {study.name!r}; choose another name")
     _OWN[study.name] = study

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from clearformer.errors import UserError, needs_extra, shown
 from clearformer.files import disk_errors, make_folders, user_path
+from clearformer.parts import imported_files
 from clearformer.study.everyday.declared import declare, study_of_name
 from clearformer.study.lectures import lecture_studies
 from clearformer.study.outcomes import Outcome, outcome
@@ -90,7 +91,7 @@ def run_study(
     chosen = study_of_name(study, store) if isinstance(study, str) else study
     if not isinstance(chosen, Study):
         raise UserError(f"a study is a cf.Study or the name of one; got {shown(study)}")
-    selection = Selection((chosen.name,), store.folder, scale, seeds, device)
+    selection = Selection((chosen.name,), store.folder, scale, seeds, device, tuple(imported_files()))
     if jobs == 1:
         return run_here([chosen], selection, quiet=quiet)[0]
     check_folder(store.folder)

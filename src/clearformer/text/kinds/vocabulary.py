@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from clearformer.errors import TokenizerError, shown
+from clearformer.parts import is_known
 from clearformer.text.tokenizer import Tokenizer, UnknownCharacterError, check_specials, roles_of
 
 OWN_KIND = "clearformer_kind"
@@ -77,7 +78,7 @@ def read_own_kind(document: Mapping[str, Any]) -> VocabularyTokenizer:
     """
     kind = document[OWN_KIND]
     tokens, specials = (_strings(document.get(part)) for part in ("tokens", "specials"))
-    if kind not in TOKENIZERS:
+    if not is_known(kind, TOKENIZERS):
         raise TokenizerError(
             f"there is no tokenizer of kind {shown(kind)}; to use a kind of your own, pass --import FILE.py; "
             "in Python, import it"

@@ -60,7 +60,9 @@ class FusedAdam(Optimizer):
     def _first_state(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         """Set both averages to 0; the fused kernel takes the number of steps as a tensor."""
         self.state[parameter] = {
-            "step": torch.zeros((), device=parameter.device),
+            "step": torch.zeros(
+                (), dtype=torch.float32, device=parameter.device
+            ),  # as CUDA's kernel reads it
             "exp_avg": torch.zeros_like(parameter),
             "exp_avg_sq": torch.zeros_like(parameter),
         }

@@ -10,7 +10,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count as counted
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
 from clearformer.errors import ClearformerError, ConfigError, shortened, shown
@@ -185,6 +185,28 @@ class Processes:
         flat /= self.count
         for tensor, mean in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
             tensor.copy_(mean.view_as(tensor))
+
+    def average_gradients(self, parameters: Sequence[nn.Parameter], loss: Tensor) -> None:
+        """Replace each gradient, and the loss, by its mean over all processes.
+
+        A parameter may have no gradient in some processes, such as an expert that none of their rows reached; it counts
+        as 0 there. One that has none anywhere keeps none, so that no weight decay reaches it.
+
+        Raises:
+            ProcessesError: another process has ended.
+        """
+        if self.count == 1:
+            return
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        missing = [n for n, parameter in enumerate(trained) if parameter.grad is None]
+        has_one = torch.ones(len(trained), dtype=loss.dtype, device=loss.device)
+        has_one[missing] = 0
+        for n in missing:
+            trained[n].grad = torch.zeros_like(trained[n])
+        self.all_reduce_mean([*(parameter.grad for parameter in trained), loss, has_one])  # type: ignore[list-item]
+        for n in missing:
+            if not has_one[n]:
+                trained[n].grad = None
 
     def broadcast(self, value: float) -> float:
         """Return the first process's value in every process, as their own measurements may differ."""

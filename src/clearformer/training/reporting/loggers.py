@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from clearformer.errors import ClearformerError, ConfigError, needs_extra, shortened, shown
-from clearformer.files import write_file
+from clearformer.files import user_path, write_file
 from clearformer.training.config import RunConfig
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.checkpoint import Progress
@@ -43,7 +43,7 @@ class JSONLines:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = user_path(path)
 
     def start(self, config: RunConfig) -> None:
         self.path.write_text("", encoding="utf-8")
@@ -82,7 +82,7 @@ class TensorBoard:
     """
 
     def __init__(self, folder: str | Path, purge_step: int | None = None) -> None:
-        self.folder, self.purge_step = str(folder), purge_step
+        self.folder, self.purge_step = str(user_path(folder)), purge_step
 
     def start(self, config: RunConfig) -> None:
         self.writer = summary_writer_type()(self.folder, purge_step=self.purge_step)

@@ -54,10 +54,11 @@ class TrainState:
         return self.model if self.average is None else self.average
 
     def all_weights(self) -> Iterator[Tensor]:
-        """Yield the weights that are trained, and their average where there is one."""
-        yield from self.model.parameters()
-        if self.average is not None:
-            yield from self.average.parameters()
+        """Yield the model's parameters and buffers, and those of the average where there is one."""
+        for model in (self.model, self.average):
+            if model is not None:
+                yield from model.parameters()
+                yield from model.buffers()
 
     def restart_average(self) -> None:
         """Set the average to the model's weights."""
@@ -83,8 +84,17 @@ class TrainState:
 
 
 def weights_of(model: nn.Module, copy: bool = False) -> dict[str, Tensor]:
-    """Return a model's weights on the CPU, by name; with `copy`, later changes of the model do not affect them."""
-    return {name: _on_cpu(value.detach(), copy) for name, value in model.state_dict().items()}
+    """Return a model's weights on the CPU, by name; with `copy`, later changes of the model do not affect them.
+
+    No two share memory, which files of weights cannot express: a weight with two names is copied for the second.
+    """
+    weights: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, value in model.state_dict().items():
+        shared = value.untyped_storage().data_ptr()
+        weights[name] = _on_cpu(value.detach(), copy or shared in seen)
+        seen.add(shared)
+    return weights
 
 
 def are_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
@@ -184,6 +194,8 @@ def _on_cpu(tensor: Tensor, copy: bool) -> Tensor:
 
 @torch.no_grad()
 def move_average(average: nn.Module, model: nn.Module, decay: float) -> None:
-    """Set average = decay * average + (1 - decay) * weights, parameter by parameter."""
+    """Set average = decay * average + (1 - decay) * weights, parameter by parameter; buffers are those of now."""
     for mean, weight in zip(average.parameters(), model.parameters(), strict=True):
         mean.lerp_(weight, 1 - decay)
+    for copied, buffer in zip(average.buffers(), model.buffers(), strict=True):
+        copied.copy_(buffer)

@@ -112,7 +112,7 @@ class ChunkedLoss(torch.autograd.Function):
             gradient = logits.softmax(1, dtype=dtype)
             log_sum = logits.amax(1).to(dtype) - gradient.amax(1).log()  # max(p) = exp(max(logits) - log_sum)
             own = logits.gather(1, target[:, None])
-            total += (log_sum - (1 - smoothing) * own[:, 0]).sum(dtype=torch.float64)
+            total += (log_sum - (1 - smoothing) * own[:, 0].to(dtype)).sum(dtype=torch.float64)
             gradient.scatter_add_(1, target[:, None], torch.full_like(own, smoothing - 1, dtype=dtype))
             gradient = gradient.to(h.dtype)
             torch.mm(gradient, weight, out=d_h_c)

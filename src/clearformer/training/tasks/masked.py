@@ -258,7 +258,9 @@ class MaskedTask(Task):
         device = model.embed.weight.device
         with evaluating(model), torch.inference_mode():
             tokens, padding, targets = (torch.from_numpy(array[:1]).to(device) for array in batch)
-            predictions = model.unembed(model.hidden(tokens, padding)).argmax(-1)
+            logits = model.unembed(model.hidden(tokens, padding))
+            # A pretrained model may have more rows than there are tokens.
+            predictions = logits[..., : self.tokenizer.vocab_size].argmax(-1)
         rows = (tensor[0, :SAMPLE_TOKENS].tolist() for tensor in (tokens, padding, targets, predictions))
         return " ".join(self._label(*place) for place in zip(*rows, strict=True)).rstrip()
 

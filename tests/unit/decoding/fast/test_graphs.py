@@ -18,7 +18,7 @@ from clearformer.decoding.fast.graphs import GraphedStep, graphed_step, places_f
 from clearformer.decoding.loop import score_tokens
 from clearformer.errors import ConfigError
 from clearformer.model import Decoder, ModelConfig, build
-from clearformer.model.attention import MultiHead
+from clearformer.model.attention import Dot, MultiHead
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import RMSNorm
 from clearformer.model.positions import ALiBi, Learned, RoPE
@@ -108,6 +108,16 @@ def test_the_recorded_step_writes_what_the_plain_one_does(settings: ModelConfig,
 
     keeps_keys = settings.attention.kind not in ("last", "linear")
     assert (recorder.n_replayed > 0) == keeps_keys
+
+
+@pytest.mark.parametrize(
+    "attention", [MultiHead(n_heads=6, n_kv_heads=1, d_head=4), Dot()], ids=["one", "dot"]
+)
+def test_one_text_is_recorded_though_its_keys_are_of_one_head(attention: Any, recorder: Recorder) -> None:
+    """Then the last place of the keys is dense, and torch would see that it writes over what it reads."""
+    model = made(config(attention=attention))
+    assert written(model, [[1, 2, 3]], compiled=True) == written(model, [[1, 2, 3]])
+    assert recorder.n_replayed > 0
 
 
 def test_rows_that_end_leave_a_graph_for_fewer(recorder: Recorder) -> None:

@@ -3,7 +3,7 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count as counted
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor, nn
 from torch.distributed.run import get_args_parser
 
 from clearformer.cli.commands import train
@@ -574,3 +575,25 @@ if rank:
     told = two_that_differ([written("a")] * 2, [folder.path] * 2, extra=spoil)
     assert all("NonFiniteError step 3: the loss is not finite" in each for each in told)
     assert [step_of(path) for path in list_checkpoints(folder.checkpoints)] == [2]
+
+
+def test_a_gradient_that_other_processes_lack_is_averaged_with_nothing() -> None:
+    """As of an expert that no row of theirs reached; what no process has a gradient of gets none."""
+    a, b, c = (nn.Parameter(torch.zeros(2)) for _ in range(3))
+    a.grad, loss = torch.tensor([2.0, 4.0]), torch.tensor(1.0)
+
+    class Two(Processes):
+        """Whatever is averaged here, the other process has a gradient of b alone, and another loss."""
+
+        def all_reduce_mean(self, tensors: Iterable[Tensor]) -> None:
+            theirs = [torch.zeros(2), torch.tensor([6.0, 8.0]), torch.zeros(2), torch.tensor(3.0)]
+            for own, other in zip(tensors, [*theirs, torch.tensor([0.0, 1.0, 0.0])], strict=True):
+                own.copy_((own + other) / 2)
+
+    Two(0, 2).average_gradients([a, b, c], loss)
+
+    assert a.grad.tolist() == [1, 2]
+    assert b.grad is not None
+    assert b.grad.tolist() == [3, 4]
+    assert c.grad is None
+    assert loss == 2

@@ -184,3 +184,9 @@ def test_loggers_are_finished_once_where_a_run_cannot_begin(
     with pytest.raises(ClearformerError, match="loggers: Failing cannot start: OSError: no network"):
         resumed("a", LoggingReporter(Reporter(), [kept, Failing()]), max_steps=20)
     assert kept.told == [20, {}]
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert JSONLines("~/metrics.jsonl").path == tmp_path / "metrics.jsonl"
+    assert TensorBoard("~/curves").folder == str(tmp_path / "curves")

@@ -1,10 +1,13 @@
 """The state of training: a checkpoint of it is a copy, and sets another state to the bit."""
 
+import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from clearformer.errors import ConfigError
 from clearformer.training.config import RunConfig
@@ -14,6 +17,7 @@ from clearformer.training.store.state import (
     load_optimizer_tensors,
     move_average,
     optimizer_tensors,
+    weights_of,
 )
 
 OPTIMIZERS = ("adam", "adamw", "muon")
@@ -157,3 +161,21 @@ def test_numbers_of_an_optimizer_come_back_as_they_were_and_anything_else_is_ref
     one.state[model.weight]["history"] = [1.0]
     with pytest.raises(ConfigError, match=r"keeps tensors and numbers .*; weight\.history is \[1\.0\]$"):
         optimizer_tensors(model, [one])
+
+
+def test_the_average_has_the_buffers_of_now() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+    average = copy.deepcopy(model)
+    with torch.no_grad():
+        model(torch.randn(8, 3))
+    move_average(average, model, 0.9)
+    assert model[1].running_mean.any()
+    assert torch.equal(average[1].running_mean, model[1].running_mean)
+
+
+def test_a_weight_with_two_names_is_saved_under_both(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    save_file(weights_of(model), tmp_path / "weights.safetensors")
+    saved = load_file(tmp_path / "weights.safetensors")
+    assert torch.equal(saved["0.weight"], saved["1.weight"])

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -234,3 +235,13 @@ def test_under_autocast_chunks_are_of_its_type(monkeypatch: pytest.MonkeyPatch) 
     assert seen == [(torch.bfloat16,) * 2, (torch.float32,) * 2]
     assert coarse != exact
     assert coarse.item() == pytest.approx(exact.item(), rel=0.02)
+
+
+def test_in_chunks_of_bfloat16_a_smoothed_target_is_not_rounded() -> None:
+    """0.9 * 16.125 is 14.5 in bfloat16."""
+    hidden = torch.ones(1, 1, dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.tensor([[16.125], [2.0], [0.5]], dtype=torch.bfloat16, requires_grad=True)
+    targets = torch.tensor([0])
+    exact = formula(hidden.double(), weight.double(), targets, 0.1)
+    ours: Any = ChunkedLoss.apply(hidden, weight, targets, 0.1)
+    assert ours.item() == pytest.approx(exact.item(), abs=1e-5)
