@@ -27,6 +27,7 @@ shape_checks.install("clearformer.hooks")
 from clearformer import device  # noqa: E402  (imported after the hooks, so that its imports are checked, too)
 from clearformer.auto import budget  # noqa: E402
 from clearformer.cost import rates  # noqa: E402
+from clearformer.parts import IMPORTED_AS  # noqa: E402
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -74,6 +75,13 @@ def forks() -> Iterator[ForkServer]:
         pytest.skip("Windows does not fork")
     with fork_server() as server:
         yield server
+
+
+@pytest.fixture
+def _nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the files that other tests brought by --import, which a new process would be given too."""
+    for name in [name for name in sys.modules if name.startswith(IMPORTED_AS)]:
+        monkeypatch.delitem(sys.modules, name)
 
 
 @pytest.fixture

@@ -75,6 +75,20 @@ def resolve_device(name: str | torch.device, key: str = "train.device") -> torch
     )
 
 
+def device_name(device: str, key: str = "train.device") -> str:
+    """Return a device's name in lower case; whether this machine has it is seen when it is used.
+
+    Raises:
+        ConfigError: it is not one; the message begins with `key`.
+    """
+    name = device.strip().lower()
+    if not re.fullmatch(DEVICE_NAME, name):
+        raise ConfigError(
+            f"{key}: auto, cpu, mps, cuda or one GPU such as cuda:1; got {device!r}{device_hint(name)}"
+        )
+    return name
+
+
 def device_hint(name: str) -> str:
     """Return `; did you mean X?` for a name that is no device, or an empty string."""
     return did_you_mean(ALSO_CALLED.get(name, name), ("auto", "cpu", "cuda", "mps"))

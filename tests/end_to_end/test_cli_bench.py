@@ -9,6 +9,7 @@ import pytest
 from clearformer.bench import loading, machine
 from clearformer.bench.machine import Limits
 from clearformer.cli import main
+from clearformer.cli.commands import bench
 from clearformer.errors import UserError
 
 from ..forks import ForkServer
@@ -89,6 +90,7 @@ def test_tokenizing_a_file(four_runs: Path, capsys: pytest.CaptureFixture[str]) 
     ]
 
 
+@pytest.mark.usefixtures("_nothing_is_imported")
 def test_loading_a_run(
     four_runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, forks: ForkServer
 ) -> None:
@@ -129,7 +131,8 @@ def test_a_command_in_a_new_process() -> None:
         (("generate", "minigpt", "--dtype", "int8"), "--dtype takes float32 or bfloat16; got 'int8'"),
         (("train", "quick", "--against", "keras"), "unknown peer; choose from nanogpt, transformers, litgpt"),
         (("load", "pets"), "bench load compares decoders, and pets is not one"),
-        (("tokenize", "nowhere.txt"), "nowhere.txt"),
+        (("tokenize", "nowhere.txt"), "nowhere.txt: there is no such file"),
+        (("tokenize", ""), "FILE: the name is empty"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -138,3 +141,10 @@ def test_bad_input_is_one_line(
     assert main(["bench", *arguments]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert message in last
+
+
+def test_settings_alone_change_the_default_preset() -> None:
+    assert bench.with_preset(None, "minigpt") == ["minigpt"]
+    assert bench.with_preset(["model.n_layers=2"], "minigpt") == ["minigpt", "model.n_layers=2"]
+    assert bench.with_preset(["quick", "model.n_layers=2"], "minigpt") == ["quick", "model.n_layers=2"]
+    assert len(bench.decoder_of(bench.with_preset(["model.n_layers=2"], "minigpt")).blocks) == 2

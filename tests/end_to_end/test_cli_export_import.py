@@ -250,8 +250,11 @@ def test_a_type_that_gguf_does_not_have_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_has_one_type(tmp_path: Path) -> None:
-    error = refusal("export", make("decoder"), tmp_path / "out", "--dtype", "float16")
+    run = make("decoder")
+    error = refusal("export", run, tmp_path / "out", "--dtype", "float16")
     assert "--dtype float16: a folder is written in float32" in str(error)
+    error = refusal("export", run, tmp_path / "out", "--dtype", "flaot16")
+    assert "got 'flaot16'; did you mean 'float16'?" in str(error)
     assert not (tmp_path / "out").exists()
 
 

@@ -195,6 +195,20 @@ def test_a_figure_is_drawn_and_told_of(four_runs: Path, capsys: pytest.CaptureFi
     assert path.read_text().count("<svg")
 
 
+def test_what_was_found_is_printed_though_its_figure_cannot_be_written(
+    four_runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    from clearformer.cli import main
+
+    (four_runs / "file").touch()
+    figure = four_runs / "file" / "ledger.svg"
+    assert main(["lens", "text", TEXT, "--view", "ledger", "--figure", str(figure), "--json"]) != 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["parts"]
+    assert str(figure) in printed.err
+
+
 REFUSED = {
     "--view takes tokens, next": ("--view", "nothing"),
     "did you mean 'ledger'?": ("--view", "leger"),

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import stat
-import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 
 from clearformer.cli import main
-from clearformer.parts import IMPORTED_AS
 from clearformer.study import Study, Training, lectures
 from clearformer.study.everyday.declared import declare
 from clearformer.study.store import Store
@@ -74,7 +72,7 @@ OWN = """
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _nothing_is_imported: None) -> Path:
     """A folder with a text and own.py, in which one works."""
     (tmp_path / "text.txt").write_text(TEXT)
     settings = dict(each.split("=") for each in (*SETTINGS, f"data.path={tmp_path / 'text.txt'}"))
@@ -86,8 +84,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("CLEARFORMER_STUDIES", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(lectures, "_OWN", {})
-    for name in [name for name in sys.modules if name.startswith(IMPORTED_AS)]:  # by other tests
-        monkeypatch.delitem(sys.modules, name)
     return tmp_path
 
 
@@ -143,8 +139,9 @@ def test_a_study_that_cannot_be_run_here_does_not_stop_all_others(
     assert "left out: study mine, arm 'a': model.attention.kind is one of " in capsys.readouterr().err
     assert {"bigram", "depth"} <= set(run)
     assert "mine" not in run
-    assert main(["study", "run", "all", "--scale", "2"]) == 2
-    assert "--scale" in capsys.readouterr().err.splitlines()[-1]
+    for option, value in (("--scale", "2"), ("--device", "gpu")):
+        assert main(["study", "run", "all", option, value]) == 2
+        assert capsys.readouterr().err.splitlines()[-1].startswith(f"clearformer: {option}: ")
 
 
 @pytest.mark.usefixtures("_workers_are_forks")
@@ -327,7 +324,7 @@ def refuses(place: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
         (["study", "show", "depth", "--seeds", "0"], "--seeds: 1 or more; got 0"),
         (["study", "run", "depth", "--jobs", "0"], "--jobs: 1 or more; got 0"),
         (["study", "run", "depth", "--slurm", "array=3"], "--slurm: 'array' is set by clearformer"),
-        (["study", "run", "depth", "--device", "gpu"], "train.device: auto, cpu"),
+        (["study", "run", "depth", "--device", "gpu"], "--device: auto, cpu"),
         (["study", "run", "depth", "--folder", "text.txt"], "--folder: text.txt is not a folder"),
         (["study", "run", "depth", "--folder", ""], "--folder: the name is empty"),
         (["study", "report", "--folder", "nowhere"], "--folder: no folder nowhere"),
@@ -345,6 +342,8 @@ def refuses(place: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callabl
             ["sweep", "quick", "train.lr=1,2", "--name", "depth"],
             "there is already a study 'depth' of the lectures",
         ),
+        (["sweep", "quick", "train.lr=1e-3,1e-2", "--name", "lr", "--device", "gpu"], "--device: auto, cpu"),
+        (["sweep", "quick", "train.lr=1e-3,1e-2", "--name", "lr", "--slurm", "1x"], "--slurm: "),
         (["compare", "nothing"], "there is no run 'nothing'"),
         (["plot", "nothing"], "there is no run 'nothing'"),
         (["plot", ""], "RUN: the name is empty"),

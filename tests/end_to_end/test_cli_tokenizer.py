@@ -156,6 +156,22 @@ def test_the_next_command_can_be_pasted(
         assert said in capsys.readouterr().out
 
 
+def test_the_next_command_is_for_the_family_and_the_field(tmp_path: Path):
+    (tmp_path / "docs.jsonl").write_text('{"body": "a text of words"}\n')
+    out, given = tmp_path / "t.json", (tmp_path / "docs.jsonl", "--field", "body", "--force")
+    for family, words in (
+        ("decoder", f"clearformer train tokenizer=file tokenizer.path={out} data.path="),
+        ("encoder", f"clearformer train masked tokenizer=file tokenizer.path={out} data.path="),
+        (
+            "encoder-decoder",
+            f"train translate tokenizer=file tokenizer.path={out} data.source=FILE data.target=FILE",
+        ),
+    ):
+        *_, used = succeed("train", *given, "--out", out, "--family", family).stderr.splitlines()
+        assert words in used
+        assert used.endswith(" data.field=body") == (family != "encoder-decoder")
+
+
 def test_byte_needs_no_file(tmp_path: Path):
     succeed("train", "--kind", "byte", "--out", tmp_path / "t.json")
     assert load_tokenizer(tmp_path / "t.json").vocab_size == 256

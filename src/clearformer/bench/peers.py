@@ -14,6 +14,7 @@ from torch import nn
 
 from clearformer.bench.rounds import Absent
 from clearformer.errors import ConfigError, UserError
+from clearformer.files import user_path
 from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.writing import SpecialIds, write_model
 from clearformer.model import Decoder, build
@@ -45,9 +46,9 @@ def asked_for(against: list[str] | None, known: tuple[str, ...]) -> dict[str, st
             raise UserError(f"--against {name}: unknown peer; choose from {', '.join(known)}")
         if has_folder and name not in FOLDERS:
             raise UserError(f"--against {text}: {name} is a package, not a folder; give --against {name}")
-        if has_folder and not (Path(folder) / FOLDERS[name]).is_file():
+        if has_folder and not (user_path(folder) / FOLDERS[name]).is_file():
             raise UserError(f"--against {text}: there is no {FOLDERS[name]} in {folder}")
-        asked[name] = folder or None
+        asked[name] = str(user_path(folder)) if has_folder else None
     return asked
 
 

@@ -2,10 +2,12 @@
 
 import sys
 from codecs import BOM_UTF8
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 from clearformer.errors import UserError
+from clearformer.files import user_path
 
 NAME = "standard input"
 
@@ -15,11 +17,13 @@ def read_text() -> str:
 
     Raises:
         DataError: it is not UTF-8; the message names the line.
-        UserError: it is closed.
+        UserError: it is closed, or cannot be read.
     """
     from clearformer.data.reading import decoded_text
 
-    return decoded_text(NAME, _stream().read().removeprefix(BOM_UTF8))
+    with _reading():
+        content = _stream().read()
+    return decoded_text(NAME, content.removeprefix(BOM_UTF8))
 
 
 def read_lines() -> list[str]:
@@ -27,11 +31,12 @@ def read_lines() -> list[str]:
 
     Raises:
         DataError: a line is not UTF-8 text.
-        UserError: it is closed.
+        UserError: it is closed, or cannot be read.
     """
     from clearformer.data.reading import decoded_lines
 
-    return list(decoded_lines(NAME, _stream()))
+    with _reading():
+        return list(decoded_lines(NAME, _stream()))
 
 
 def lines_of(file: str) -> list[str]:
@@ -42,7 +47,7 @@ def lines_of(file: str) -> list[str]:
     """
     from clearformer.data.reading import read_lines as lines_of_path
 
-    return read_lines() if file == "-" else list(lines_of_path(Path(file)))
+    return read_lines() if file == "-" else list(lines_of_path(user_path(file)))
 
 
 def name_of(file: str) -> str:
@@ -54,3 +59,14 @@ def _stream() -> BinaryIO:
     if sys.stdin is None:
         raise UserError(f"{NAME} is closed; name a file, or send the text through a pipe")
     return sys.stdin.buffer
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Raise UserError if standard input cannot be read, such as one that is open for writing alone (nohup)."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{NAME} cannot be read ({error.strerror}); name a file, or send the text through a pipe"
+        ) from None

@@ -48,10 +48,10 @@ def saved_figure(path: Path, width: float, height: float) -> Iterator[Any]:
         UserError: the path's suffix is not in `SUFFIXES`.
         DiskError: the file cannot be written; an earlier one is intact.
     """
-    check_known_format(path)
-    with needs_extra("figures", "a figure needs matplotlib"):
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+    check_can_be_drawn(path)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     # An explicit canvas, without pyplot's global state, works without a screen and in a notebook.
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
@@ -134,12 +134,19 @@ def _draw_confusion_matrix(figure: Any, report: ClassificationReport, side: floa
     axes.set_title(f"{letters(title)}\n{scores}" if title else scores, fontsize=11)
 
 
-def check_known_format(path: Path) -> None:
-    """Raise UserError if the path's suffix is not in `SUFFIXES`."""
+def check_can_be_drawn(path: Path) -> None:
+    """Check that a figure can be drawn, before what it shows is computed.
+
+    Raises:
+        UserError: the path's suffix is not in `SUFFIXES`.
+        MissingPackageError: matplotlib is not installed.
+    """
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(
             f"{path}: a figure is written as {', '.join(SUFFIXES)}: end the name with one of them"
         )
+    with needs_extra("figures", "a figure needs matplotlib"):
+        import matplotlib  # noqa: F401
 
 
 def _counts(report: ClassificationReport) -> list[tuple[tuple[int, int], int]]:

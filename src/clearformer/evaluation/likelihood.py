@@ -13,7 +13,7 @@ Shapes: B texts or windows in a batch, T positions, N predictions, V vocabulary.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -61,6 +61,10 @@ class TextScore(Result):
     tokens: list[str]
     logprobs: list[float]
     n_unknown: int = 0
+
+
+TOKENS_HELD = 2**21
+"""The tokens of the pieces that are made before the first of them is read."""
 
 
 class _Piece(NamedTuple):
@@ -125,6 +129,7 @@ def score(
     for name, value in {"prefix": prefix, "context": context, "stride": stride}.items():
         if value is not None and not isinstance(model, Decoder):
             raise UserError(f"{name}: only a decoder takes it; model.family is {model.config.family}")
+    pieces: Iterable[_Piece]
     if isinstance(model, EncoderDecoder):
         rows = encoded(tokenizer.for_targets, _written(given, outputs), place)
         pieces = _outputs(model, tokenizer, given, rows, place)
@@ -133,16 +138,13 @@ def score(
         rows = [without(marks, row) for row in encoded(tokenizer, _after(tokenizer, prefix, given), place)]
         before = with_specials(_prefix(tokenizer, prefix), marks)
         sizes = context_and_stride(model, context, stride)
-        pieces = [piece for i, row in enumerate(rows) for piece in _windows(i, before, row, *sizes)]
+        pieces = (piece for i, row in enumerate(rows) for piece in _windows(i, before, row, *sizes))
     else:
         assert isinstance(model, Encoder)
         rows = encoded(tokenizer, given, place)
         pieces = _masked(model, tokenizer, rows, place)
-    logprobs = _logprobs(model, pieces, len(given), None if dtype is None else matrix_dtype(dtype))
-    targets: list[list[int]] = [[] for _ in given]
-    for piece in pieces:
-        targets[piece.text] += piece.targets
-    return [_scored(tokenizer, *of_text) for of_text in zip(targets, logprobs, rows, strict=True)]
+    predicted = _logprobs(model, pieces, len(given), None if dtype is None else matrix_dtype(dtype))
+    return [_scored(tokenizer, *of_text, ids) for of_text, ids in zip(predicted, rows, strict=True)]
 
 
 def _scored(tokenizer: Tokenizer, targets: list[int], logprobs: list[float], ids: list[int]) -> TextScore:
@@ -252,21 +254,24 @@ def _opening(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
 
 def _masked(
     model: Encoder, tokenizer: Tokenizer, rows: Sequence[list[int]], place: Callable[[int], str]
-) -> list[_Piece]:
-    """Return each text once for each of its tokens, with that one masked."""
+) -> Iterator[_Piece]:
+    """Return an iterator over each text once for each of its tokens, with that one masked."""
     if model.config.n_classes is not None:
         raise UserError("this run classifies texts and gives them no probability: use classify")
     if tokenizer.mask_id is None:
         raise UserError("this run's tokenizer has no [MASK], by which an encoder predicts")
     before, behind = (marks.tolist() for marks in tokenizer.marks)
-    pieces = []
-    for i, ids in enumerate(rows):
-        row = with_specials(ids, before, behind) if ids else []
+    whole = [with_specials(ids, before, behind) if ids else [] for ids in rows]
+    for i, row in enumerate(whole):
         _check_length(len(row), model.config.max_seq_len, place(i + 1))
+    return _each_masked(tokenizer, tokenizer.mask_id, whole)
+
+
+def _each_masked(tokenizer: Tokenizer, mask_id: int, rows: Sequence[list[int]]) -> Iterator[_Piece]:
+    for i, row in enumerate(rows):
         plain = np.flatnonzero(tokenizer.is_plain[np.array(row, np.int64)]).tolist()
         for n, at in enumerate(plain):
-            pieces.append(_Piece(i, [*row[:at], tokenizer.mask_id, *row[at + 1 :]], [at], [row[at]], n))
-    return pieces
+            yield _Piece(i, [*row[:at], mask_id, *row[at + 1 :]], [at], [row[at]], n)
 
 
 def _check_length(n_tokens: int, limit: int, place: str, what: str = "") -> None:
@@ -281,23 +286,39 @@ def _check_length(n_tokens: int, limit: int, place: str, what: str = "") -> None
 
 
 def _logprobs(
-    model: Transformer, pieces: Sequence[_Piece], n_texts: int, dtype: torch.dtype | None
-) -> list[list[float]]:
-    """Return the log-probability of every target, for each text in order."""
-    found: list[list[float]] = [[] for _ in range(n_texts)]
-    for piece in pieces:
-        found[piece.text] += [math.nan] * len(piece.targets)
+    model: Transformer, pieces: Iterable[_Piece], n_texts: int, dtype: torch.dtype | None
+) -> list[tuple[list[int], list[float]]]:
+    """Return the targets of each text in order, and the log-probability of each."""
+    found: list[tuple[list[int], list[float]]] = [([], []) for _ in range(n_texts)]
     device = model.embed.weight.device
     with evaluating(model) as threads, torch.inference_mode(), autocast(device, dtype):
-        for batch in _batches(pieces, model.embed.num_embeddings):
-            threads.adapt()
-            each = iter(_of_batch(model, batch).tolist())
-            for piece in batch:
-                own = [next(each) for _ in piece.targets]
-                found[piece.text][piece.first : piece.first + len(own)] = own
-    if any(math.isnan(value) for values in found for value in values):
+        for held in _held_at_once(pieces):
+            for piece in held:
+                targets, logprobs = found[piece.text]
+                targets += piece.targets
+                logprobs += [math.nan] * len(piece.targets)
+            for batch in _batches(held, model.embed.num_embeddings):
+                threads.adapt()
+                each = iter(_of_batch(model, batch).tolist())
+                for piece in batch:
+                    own = [next(each) for _ in piece.targets]
+                    found[piece.text][1][piece.first : piece.first + len(own)] = own
+    if any(math.isnan(value) for _, logprobs in found for value in logprobs):
         raise NonFiniteError(NOT_FINITE)
     return found
+
+
+def _held_at_once(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
+    """Yield lists of as many pieces as are held at once: all of a large file's would be many times as long as it."""
+    held: list[_Piece] = []
+    n_tokens = 0
+    for piece in pieces:
+        held.append(piece)
+        n_tokens += len(piece.tokens) + len(piece.source)
+        if n_tokens >= TOKENS_HELD:
+            yield held
+            held, n_tokens = [], 0
+    yield held
 
 
 def _batches(pieces: Sequence[_Piece], vocab_size: int) -> Iterator[list[_Piece]]:

@@ -18,7 +18,8 @@ from typing import Any
 
 from clearformer.config import NONE, Spec, code_hash, explicit, sections_of, whole
 from clearformer.data import prepare_data
-from clearformer.errors import ConfigError, DataError
+from clearformer.device import device_name
+from clearformer.errors import ConfigError, DataError, UserError
 from clearformer.files import user_path
 from clearformer.presets import resolve_settings
 from clearformer.runs.folders import find_run
@@ -198,11 +199,12 @@ def trials(
         device: The device to train on, in place of the one in the settings.
 
     Raises:
-        UserError: the scale or the number of seeds is out of range.
+        UserError: the scale or the number of seeds is out of range, or the device is none.
         ConfigError: an arm's settings are invalid.
     """
     check_scale(scale)
     check_seeds(seeds)
+    check_device(device)
     data_keys: dict[str, str] = {}
     found = [
         Trial(arm, seed, *_what(study, arm, seed, scale, device), data_keys)
@@ -210,6 +212,15 @@ def trials(
         for seed in study.seeds_of(arm, seeds)
     ]
     return sorted(found, key=lambda trial: trial.seed)
+
+
+def check_device(device: str | None) -> None:
+    """Raise UserError if a device is given that is none: no study's setting is at fault, but the argument."""
+    if device is not None:
+        try:
+            device_name(device, "device")
+        except ConfigError as error:
+            raise UserError(str(error)) from None
 
 
 def _what(

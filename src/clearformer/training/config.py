@@ -1,6 +1,5 @@
 """The configuration of a run: its sections, their defaults, and the checks that they fit each other."""
 
-import re
 from typing import Literal
 
 import torch
@@ -16,7 +15,7 @@ from pydantic import (
 
 from clearformer.config import PathName, Spec
 from clearformer.data import Data, TextData, kind_of
-from clearformer.device import DEVICE_NAME, device_hint
+from clearformer.device import device_name
 from clearformer.errors import ConfigError
 from clearformer.model.config import ModelConfig
 from clearformer.text import CharTokenizerSpec, TokenizerConfig
@@ -131,12 +130,7 @@ class TrainConfig(Spec):
     @field_validator("device")
     @classmethod
     def _is_a_device_s_name(cls, device: str) -> str:
-        name = device.strip().lower()
-        if not re.fullmatch(DEVICE_NAME, name):
-            raise ConfigError(
-                f"train.device: auto, cpu, mps, cuda or one GPU such as cuda:1; got {device!r}{device_hint(name)}"
-            )
-        return name
+        return device_name(device)
 
     @model_validator(mode="after")
     def _has_an_end(self) -> "TrainConfig":

@@ -1,7 +1,9 @@
 """Standard input as text, in whatever locale."""
 
 import io
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +58,16 @@ def test_one_that_is_closed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     for read in (standard_input.read_text, standard_input.read_lines):
         with pytest.raises(UserError, match="standard input is closed"):
             read()
+
+
+def test_one_that_is_open_for_writing_alone_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As nohup leaves it."""
+    with (tmp_path / "file").open("wb") as file:
+        unreadable = io.TextIOWrapper(io.BufferedReader(io.FileIO(os.dup(file.fileno()), "rb")))
+    with unreadable:
+        monkeypatch.setattr(sys, "stdin", unreadable)
+        for read in (standard_input.read_text, standard_input.read_lines):
+            with pytest.raises(
+                UserError, match=r"standard input cannot be read \(Bad file descriptor\); name a"
+            ):
+                read()

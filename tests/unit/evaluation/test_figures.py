@@ -95,6 +95,6 @@ def test_on_a_full_disk_an_earlier_figure_stays(
 def test_without_matplotlib_it_says_what_to_install(
     report: ClassificationReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingPackageError, match=r"matplotlib.*pip install 'clearformer\[figures\]'"):
         confusion_matrix_figure(report, tmp_path / "confusion.png")

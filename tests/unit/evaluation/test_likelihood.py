@@ -111,6 +111,9 @@ def test_texts_read_at_once_are_those_read_alone(monkeypatch: pytest.MonkeyPatch
     for one, other in zip(at_once, score(run, texts), strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
     monkeypatch.setattr(module, "TOKENS_AT_ONCE", 1000)
+    monkeypatch.setattr(module, "TOKENS_HELD", 8)
+    for one, other in zip(at_once, score(run, texts), strict=True):
+        assert (one.tokens, one.logprobs) == (other.tokens, pytest.approx(other.logprobs, abs=1e-5))
     monkeypatch.setattr(module, "LOGITS_AT_ONCE", 30)
     for one, other in zip(at_once, score(run, texts), strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from clearformer.errors import UserError
 from clearformer.study.outcomes import (
     NOT_JUDGED,
     NOT_REPRODUCED,
@@ -161,6 +162,7 @@ class TestSummary:
         assert "1 is a slip of the lecture, 1 is undecided and 1 is reproduced." in first.text
 
 
+@pytest.mark.usefixtures("_nothing_is_imported")
 class TestSection:
     def test_has_each_verdict_with_its_reason_and_interval(self) -> None:
         found = table(section(planted()), "Published")
@@ -469,3 +471,25 @@ def test_a_section_tells_what_was_trained_and_in_which_precision(tmp_path: Path)
         ("1 layers", "model.n_layers=1", "A Processor", "float32"),
         ("2 layers", "model.n_layers=2", "A Processor", "auto: not recorded"),
     )
+
+
+def test_files_that_no_report_wrote_are_not_replaced(tmp_path: Path) -> None:
+    study = planted(figures=(Bars("Loss", "loss"),))
+    for write, name in (
+        (lambda: write_report([study], tmp_path), "README.md"),
+        (lambda: write_report([study], tmp_path), "report.html"),
+        (lambda: write_report([study], tmp_path), f"{study.study.name}/README.md"),
+        (lambda: write_study_report(study, tmp_path), f"{study.study.name}/README.md"),
+        (lambda: write_study(study, tmp_path), f"{study.study.name}/report.html"),
+    ):
+        own = tmp_path / name
+        own.parent.mkdir(exist_ok=True)
+        own.write_text("mine")
+        with pytest.raises(UserError, match=f"{name} exists and is no report of clearformer"):
+            write()
+        assert own.read_text() == "mine"
+        assert [file for file in tmp_path.rglob("*") if file.is_file()] == [own]
+        own.unlink()
+    for _ in range(2):
+        write_report([study], tmp_path)
+        write_study_report(study, tmp_path)

@@ -21,7 +21,6 @@ import pytest
 
 import clearformer as cf
 from clearformer.errors import DataError, DiskError, Interrupted, MissingPackageError, UserError
-from clearformer.parts import IMPORTED_AS
 from clearformer.registry import import_parts, unregister
 from clearformer.study import Measure, Probe, Store, Study, Training, lectures
 from clearformer.study.lectures import studies
@@ -632,6 +631,7 @@ class Own(Spec):
 """
 
 
+@pytest.mark.usefixtures("_nothing_is_imported")
 @pytest.mark.parametrize("registered", [False, True])
 def test_a_study_of_settings_is_declared_and_run_by_workers(
     tmp_path: Path, forks: ForkServer, monkeypatch: pytest.MonkeyPatch, registered: bool
@@ -640,8 +640,6 @@ def test_a_study_of_settings_is_declared_and_run_by_workers(
         return lambda place: forks.start(*selection.command()[3:])
 
     monkeypatch.setattr(launch, "local_start", start_forks)
-    for name in [name for name in sys.modules if name.startswith(IMPORTED_AS)]:  # by other tests
-        monkeypatch.delitem(sys.modules, name)
     (tmp_path / "norms_of_one_s_own.py").write_text(NORM)
     import_parts(tmp_path / "norms_of_one_s_own.py")
     study = tiny_study(tmp_path)

@@ -1,13 +1,12 @@
 """`clearformer bench`: speed compared with other packages, measured alternately on this machine."""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clearformer.cli.importing import importing
-from clearformer.cli.options import AsJson, Config, Device, RunName, check_dtype
+from clearformer.cli.options import AsJson, Config, Device, RunName, check_dtype, check_not_empty
 from clearformer.cli.tables import table
 from clearformer.cli.units import readable_number, readable_rate
 from clearformer.errors import count
@@ -60,7 +59,7 @@ def train(
         from clearformer.device import resolve_device
         from clearformer.presets import resolve_run
 
-    run = resolve_run(arguments or ["nanogpt-cpu"], config)
+    run = resolve_run(arguments or [] if config else with_preset(arguments, "nanogpt-cpu"), config)
     limits = limits_of(resolve_device(run.train.device))
     comparison = bench_training(run, against or [], rounds, steps, limits, print_figure)
     report("train", [comparison], limits, run.train.device, as_json)
@@ -105,7 +104,7 @@ def generate(
         from clearformer.device import resolve_device
 
     check_dtype(dtype)
-    decoder = decoder_of(arguments or ["minigpt"]).to(resolve_device(device, "--device")).eval()
+    decoder = decoder_of(with_preset(arguments, "minigpt")).to(resolve_device(device, "--device")).eval()
     limits = limits_of(resolve_device(device))
     comparisons = bench_generation(
         decoder, against or [], rounds, tokens, streams or [1, 16], dtype, limits, print_figure, compiled
@@ -137,7 +136,7 @@ def load(
 @app.command()
 def tokenize(
     file: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(metavar="FILE", help="Text to tokenize.", show_default="Python's own documentation"),
     ] = None,
     against: Against = None,
@@ -152,17 +151,18 @@ def tokenize(
         from clearformer.bench.tokenizing import bench_tokenizing
         from clearformer.device import resolve_device
 
+    text = text_of(file)
     limits = limits_of(resolve_device("cpu"))
-    report(
-        "tokenize",
-        bench_tokenizing(text_of(file), against or [], rounds, print_figure),
-        limits,
-        "cpu",
-        as_json,
-    )
+    report("tokenize", bench_tokenizing(text, against or [], rounds, print_figure), limits, "cpu", as_json)
 
 
 # --- input ------------------------------------------------------------------------------------------------
+
+
+def with_preset(arguments: list[str] | None, default: str) -> list[str]:
+    """Return the arguments, with the default preset where settings alone are given, or nothing."""
+    given = arguments or []
+    return given if any("=" not in each for each in given) else [default, *given]
 
 
 def decoder_of(arguments: list[str]) -> Any:
@@ -178,7 +178,7 @@ def decoder_of(arguments: list[str]) -> Any:
     from clearformer.training.planning.run_plan import expected_model
 
     name, *changes = arguments
-    if name in PRESETS or "=" in name:
+    if name in PRESETS:
         model = build(expected_model(resolve_run(arguments, None)))
     elif changes:
         raise UserError(f"{changes[0]}: {name} is a run, whose model is fixed; change a preset instead")
@@ -189,15 +189,19 @@ def decoder_of(arguments: list[str]) -> Any:
     return model
 
 
-def text_of(file: Path | None) -> str:
+def text_of(file: str | None) -> str:
     """Return a file's text, or the built-in text.
 
     Raises:
+        UserError: the name is empty.
         DataError: it cannot be read.
     """
     from clearformer.data import TextData, open_source
+    from clearformer.errors import worded_for
 
-    source = open_source(TextData() if file is None else TextData(path=str(file)))
+    check_not_empty("FILE", [file])
+    with worded_for({"data.path=": ""}):
+        source = open_source(TextData() if file is None else TextData(path=file))
     return "".join(chunk.text for chunk in source.documents())
 
 
@@ -214,7 +218,7 @@ def limits_of(device: Any) -> "Limits":
 
 def print_figure(name: str, figure: float) -> None:
     """Print a figure on standard error as soon as it is measured."""
-    typer.echo(f"  {name}: {figure:,.4g}", err=True)
+    typer.echo(f"  {name}: {readable_number(figure)}", err=True)
 
 
 def report(
@@ -276,7 +280,7 @@ def format_fact(name: str, value: Any) -> str:
     return (
         f"{value:,}"
         if isinstance(value, int)
-        else f"{value:,.4g}"
+        else readable_number(value)
         if isinstance(value, float)
         else str(value)
     )

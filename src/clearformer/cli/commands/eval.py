@@ -22,6 +22,7 @@ from clearformer.cli.options import (
     show_log,
     was_given,
 )
+from clearformer.files import user_path
 
 app = typer.Typer(add_completion=False)
 
@@ -95,7 +96,7 @@ def command(
     with importing():
         from clearformer.cli.views.evaluation import evaluation_text
         from clearformer.device import keep_freed_memory
-        from clearformer.evaluation.figures import check_known_format, confusion_matrix_figure
+        from clearformer.evaluation.figures import check_can_be_drawn, confusion_matrix_figure
         from clearformer.runs.evaluation import DataChoice, check_applicable, check_choice, evaluate_run
         from clearformer.runs.folders import find_run
         from clearformer.training.tasks.task import EvaluationOptions
@@ -107,7 +108,8 @@ def command(
     check_applicable(find_run(run).read_config(), given, spelled)
     check_choice(choice, spelled)
     if figure is not None:
-        check_known_format(figure)
+        figure = user_path(figure)
+        check_can_be_drawn(figure)
     trained = open_run(run, checkpoint, device, average)
     keep_freed_memory()  # every batch takes about as much
     its_options = EvaluationOptions(dtype_of(trained, dtype), context, stride, beams, unseen)

@@ -41,6 +41,7 @@ def command(
     if dtype != "float32":
         from clearformer.errors import ConfigError
 
+        check_dtype(dtype, ["float32", "float16", "bfloat16"])
         raise ConfigError(
             f"--dtype {dtype}: a folder is written in float32, and transformers casts what it loads "
             f"(from_pretrained(..., dtype=torch.{dtype}))"

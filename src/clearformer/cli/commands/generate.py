@@ -19,7 +19,7 @@ from clearformer.cli.options import (
     was_given,
 )
 from clearformer.cli.streams import TextInPieces, write_text
-from clearformer.errors import ClearformerError, TokenizerError, UserError, count, shortened
+from clearformer.errors import ClearformerError, TokenizerError, UserError, count
 
 if TYPE_CHECKING:
     from clearformer.decoding import Continuation, Sample
@@ -116,9 +116,11 @@ def command(
         check_without_effect(context, FOR_SAMPLES, "beam search does not sample", "--beams")
     elif temperature == 0:
         check_without_effect(context, FOR_CHANCE, "temperature 0 does not sample", "--temperature")
-    if prompt == "-":
+    is_typed = prompt != "-"
+    if not is_typed:
         prompt = standard_input.read_text()
-    for option, texts in (("--prompt", [prompt or ""]), ("--stop", stop or [])):
+    name = "--prompt" if is_typed else standard_input.NAME
+    for option, texts in ((name, [prompt or ""]), ("--stop", stop or [])):
         for text in texts:
             check_utf8(option, text)
     trained = open_run(run, checkpoint, device)
@@ -126,7 +128,7 @@ def command(
     if prompt is None:
         prompt = default_prompt(trained)
     else:
-        check_known_characters(trained, prompt)
+        check_known_characters(trained, prompt, name)
     settings = {
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
@@ -168,8 +170,13 @@ def default_prompt(run: "Run") -> str:
     return "\n"
 
 
-def check_known_characters(run: "Run", prompt: str) -> None:
-    """Check that the tokenizer can encode a prompt; if it holds a backslash and an n, say how to type a new line.
+def check_known_characters(run: "Run", prompt: str, name: str) -> None:
+    """Check that the tokenizer can encode a prompt; if a backslash and an n are typed, say how to type a new line.
+
+    Args:
+        run: The run.
+        prompt: The prompt.
+        name: The option that it was typed at, or the name of standard input.
 
     Raises:
         TokenizerError: it holds a character that the tokenizer lacks.
@@ -177,14 +184,12 @@ def check_known_characters(run: "Run", prompt: str) -> None:
     from clearformer.text import located
 
     hint = ""
-    if "\\n" in prompt:
-        hint = (
-            f"contains a backslash and an n; for a newline, type --prompt $'{shortened(prompt, 40)}' in bash"
-        )
+    if "\\n" in prompt and name == "--prompt":
+        hint = "contains a backslash and an n; for a newline, type --prompt $'...' in bash"
     try:
         run.tokenizer.encode(prompt)
     except TokenizerError as error:
-        raise TokenizerError("; ".join(filter(None, (str(located(error, "--prompt")), hint)))) from None
+        raise TokenizerError("; ".join(filter(None, (str(located(error, name)), hint)))) from None
     if hint:
         typer.echo(f"note: --prompt: {hint}", err=True)
 

@@ -21,6 +21,7 @@ from clearformer.cli.options import (
 )
 from clearformer.cli.views.lens import VIEWS, View, as_text
 from clearformer.errors import UserError, did_you_mean, shortened
+from clearformer.files import user_path
 
 if TYPE_CHECKING:
     from clearformer.lens import Shown
@@ -155,7 +156,7 @@ def command(
 ) -> None:
     """Look inside a run's model: why this token, what attends to what, what each layer predicts."""
     with importing():
-        from clearformer.evaluation.figures import check_known_format
+        from clearformer.evaluation.figures import check_can_be_drawn
 
     given = {
         "output": output,
@@ -187,19 +188,20 @@ def command(
     check_options(view, chosen, options)
     check_not_empty("--other", [other])
     if figure is not None:
-        check_known_format(figure)
+        figure = user_path(figure)
+        check_can_be_drawn(figure)
     read = text_of(view, chosen, text)
     with named_as_options(context.params, {argument: option for option, argument in ARGUMENTS.items()}):
         runs = [open_run(run, checkpoint, device)] + [
             open_run(name, device=device) for name in [other] if name
         ]
         found = look(runs, chosen, read, options)
-    if figure is not None:
-        typer.echo(f"drawn: {found.figure(figure)}", err=True)
     if as_json:
         typer.echo(json.dumps(found.to_dict()))
     elif figure is None:
         typer.echo(as_text(found))
+    if figure is not None:
+        typer.echo(f"drawn: {found.figure(figure)}", err=True)
 
 
 def view_of(name: str) -> View:

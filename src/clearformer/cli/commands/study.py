@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
 
 ALL = "all"
 PARENT = 0
-OF_TRIALS = ("scale", "seeds")
+OF_TRIALS = ("scale", "seeds", "device")
 
 app = typer.Typer(
     add_completion=False,
@@ -292,6 +292,18 @@ def selection_of(
 
     names = tuple(study.name for study in chosen)
     return Selection(names, store.folder, scale, seeds, device, tuple(imported_files()))
+
+
+def check_before_runs(chosen: "list[Study]", selection: "Selection", slurm: str | None) -> None:
+    """Raise what is wrong with the options or the settings of studies, before anything is written."""
+    from clearformer.study.workers.launch import check_packages, jobs_of
+    from clearformer.study.workers.slurm import slurm_options
+
+    with named_as_options((*OF_TRIALS, "slurm")):
+        if slurm is not None:
+            slurm_options(slurm)
+        jobs_of(chosen, selection.scale, selection.seeds, selection.device)
+        check_packages(chosen, selection.seeds)
 
 
 def run_and_tell(

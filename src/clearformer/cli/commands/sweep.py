@@ -4,7 +4,16 @@ from typing import Annotated
 
 import typer
 
-from clearformer.cli.commands.study import Device, Folder, Jobs, Slurm, run_and_tell, selection_of, store_of
+from clearformer.cli.commands.study import (
+    Device,
+    Folder,
+    Jobs,
+    Slurm,
+    check_before_runs,
+    run_and_tell,
+    selection_of,
+    store_of,
+)
 from clearformer.cli.importing import importing
 from clearformer.cli.options import AsJson, Config, check_not_empty, named_as_options
 
@@ -53,8 +62,10 @@ def sweep(
         study = sweeps.sweep(preset, values, name=name)
     if name is None:
         study = replace(study, name=sweeps.free_name(study, store))
+    selection = selection_of([study], store, 1.0, None, device)
+    check_before_runs([study], selection, slurm)
     declare(study, store)
     typer.echo(f"study {study.name}: {sweeps.described(study)}", err=True)
     for caveat in sweeps.caveats_of(study, [key for key in values if len(values[key]) > 1]):
         typer.echo(f"note: {caveat}", err=True)
-    run_and_tell([study], selection_of([study], store, 1.0, None, device), jobs, slurm, as_json)
+    run_and_tell([study], selection, jobs, slurm, as_json)

@@ -163,10 +163,17 @@ def train(
             err=True,
         )
     shown = shlex.join(["tokenizer", "show", "some text", "--tokenizer", str(out)])
-    used = shlex.join(
-        ["train", "tokenizer=file", f"tokenizer.path={out}", f"data.path={(paths or ['FILE'])[0]}"]
-    )
+    used = shlex.join(_training(family, out, (paths or ["FILE"])[0], field))
     typer.echo(f"next: {to_type(shown)}\n      {to_type(used)}", err=True)
+
+
+def _training(family: str, out: Path, path: Any, field: str) -> list[str]:
+    """Return the words of a command that trains a model of a family with the tokenizer."""
+    preset = {Family.ENCODER: ["masked"], Family.ENCODER_DECODER: ["translate"]}.get(Family(family), [])
+    data = [f"data.path={path}", *([] if field == "text" else [f"data.field={field}"])]
+    if family == Family.ENCODER_DECODER:  # a translation's data are pairs, which one text is not
+        data = ["data.source=FILE", "data.target=FILE"]
+    return ["train", *preset, "tokenizer=file", f"tokenizer.path={out}", *data]
 
 
 @app.command()

@@ -11,6 +11,7 @@ import typer
 from clearformer.cli.commands_to_type import to_type
 from clearformer.cli.importing import importing
 from clearformer.cli.options import Config, show_log
+from clearformer.cli.streams import write_text
 from clearformer.errors import Interrupted, RunError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def train(
         way_on = continuing(name_of(start.folder))
         raise Interrupted(f"{interrupted}; to continue: {way_on}", interrupted.signal_number) from None
     if is_main_process():
-        typer.echo(result_text(result, start.folder))
+        write_text(result_text(result, start.folder) + "\n")
 
 
 def continuing(run: str) -> str:

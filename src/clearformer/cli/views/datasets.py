@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import typer
 
+from clearformer.cli.streams import write_text
 from clearformer.cli.tables import table
 from clearformer.data import (
     Data,
@@ -126,9 +127,9 @@ class TextView(DatasetView):
             )
         for name in self.dataset.splits:
             typer.echo(f"\n{typer.style(name, bold=True)} starts:")
-            typer.echo(textwrap.indent(details["first_text"][name], "  "))
             tokens = (f"'{each['token']}' {each['share']:.1%}" for each in details["most_frequent"][name])
-            typer.echo(f"most frequent: {'  '.join(tokens)}")
+            write_text(textwrap.indent(details["first_text"][name], "  ") + "\n")
+            write_text(f"most frequent: {'  '.join(tokens)}\n")
 
 
 class ExamplesView(DatasetView):
@@ -180,8 +181,8 @@ class PairsView(ExamplesView):
             typer.echo(f"\n{typer.style(name, bold=True)}")
             for example in examples:
                 for side in ("source", "target"):
-                    typer.echo(f"  {side}  {example[side]}")
-                    typer.echo(f"          {' | '.join(example[f'{side}_tokens'])}")
+                    write_text(f"  {side}  {example[side]}\n")
+                    write_text(f"          {' | '.join(example[f'{side}_tokens'])}\n")
 
     def example(self, split: PairSplit, index: int) -> dict[str, Any]:
         return {
@@ -219,8 +220,8 @@ class LabelledView(ExamplesView):
             counts = self.dataset.manifest["splits"][name]["label_counts"]
             typer.echo(f"  labels: {', '.join(f'{label} {count:,}' for label, count in counts.items())}")
             for example in examples:
-                typer.echo(f"  {example['label']}  {example['text']}")
-                typer.echo(f"    {' | '.join(example['tokens'])}")
+                write_text(f"  {example['label']}  {example['text']}\n")
+                write_text(f"    {' | '.join(example['tokens'])}\n")
 
     def example(self, split: LabelledSplit, index: int) -> dict[str, Any]:
         return {

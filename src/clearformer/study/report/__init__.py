@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from clearformer.errors import UserError
 from clearformer.files import disk_errors, write_file
 from clearformer.results import plain
 from clearformer.study.outcomes import Outcome
@@ -18,13 +19,36 @@ RESULT, REPORT, FIGURES = "result.json", "report.html", "figure-*.svg"
 MADE_BY = "Made by clearformer study report."
 
 
+def check_is_own(folder: Path, names: Sequence[str]) -> None:
+    """Check that no file of a folder would be replaced that an earlier report did not write.
+
+    Args:
+        folder: The folder of all studies, whose pages say what made them; or a study's own, which has a `RESULT`.
+        names: The names of the files to write.
+
+    Raises:
+        UserError: there is one.
+    """
+    if (folder / RESULT).is_file():
+        return
+    for file in (folder / name for name in names):
+        if file.exists() and not (
+            file.is_file() and MADE_BY in file.read_text(encoding="utf-8", errors="replace")
+        ):
+            raise UserError(
+                f"{file} exists and is no report of clearformer: choose another folder (--out), or move it away"
+            )
+
+
 def write_study(outcome: Outcome, folder: Path) -> Path:
     """Write FOLDER/NAME/result.json and report.html; returns the report's path.
 
     Raises:
         MissingPackageError: matplotlib is not installed.
+        UserError: a file of another origin would be replaced.
         DiskError: the files cannot be written.
     """
+    check_is_own(folder / outcome.study.name, [REPORT])
     return write_own_report(outcome, list(section(outcome, level=1)), folder / outcome.study.name)
 
 
@@ -33,8 +57,10 @@ def write_study_report(outcome: Outcome, folder: Path) -> Path:
 
     Raises:
         MissingPackageError: matplotlib is not installed.
+        UserError: a file of another origin would be replaced.
         DiskError: the files cannot be written.
     """
+    check_is_own(folder / outcome.study.name, [PAGE, REPORT])
     own, nodes = folder / outcome.study.name, list(section(outcome, level=1))
     write_markdown(nodes, own, is_among_others=(folder / PAGE).exists())
     return write_own_report(outcome, nodes, own)
@@ -49,8 +75,12 @@ def write_report(outcomes: Sequence[Outcome], folder: Path, waiting: Sequence[Ou
 
     Raises:
         MissingPackageError: matplotlib is not installed.
+        UserError: a file of another origin would be replaced.
         DiskError: it cannot be written.
     """
+    check_is_own(folder, [PAGE, REPORT])
+    for outcome in outcomes:
+        check_is_own(folder / outcome.study.name, [PAGE])
     sections = [list(section(outcome)) for outcome in outcomes]
     top: list[Node] = [Heading(TITLE, 1), *summary(outcomes, waiting), Paragraph(MADE_BY, kind="small")]
     for outcome, nodes in zip(outcomes, sections, strict=True):

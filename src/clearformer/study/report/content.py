@@ -8,6 +8,7 @@ from typing import Any
 
 from clearformer.config import is_packaged
 from clearformer.errors import count
+from clearformer.parts import imported_files
 from clearformer.study.outcomes import (
     BY_NO_NUMBER,
     HOLDS,
@@ -483,7 +484,12 @@ def command(outcome: Outcome) -> str:
     seeds = outcome.seeds or outcome.study.seeds
     # In all digits, as another scale is another run.
     scale = f" --scale {outcome.scale!r}" if outcome.scale < 1 else ""
-    imported = "".join(f" --import {name}" for name in own_files(outcome.study))
+    from clearformer.study.lectures import lecture_studies  # whose figures are this package's
+
+    files = own_files(outcome.study)
+    if outcome.study.name not in lecture_studies():  # it, or a kind in it, may be of a file that was imported
+        files = unique([*files, *(file.name for file in imported_files())])
+    imported = "".join(f" --import {name}" for name in files)
     return f"clearformer study run {outcome.study.name}{imported} --seeds {seeds}{scale}"
 
 
