@@ -79,8 +79,8 @@ def choose(budget: Budget) -> Recommendation:
     )
     seconds = max(budget.seconds / 4, seconds_of_steps(budget, tokenizer) - BASELINE_SECONDS)
     flops = flops_of(budget, seconds)
-    tokens_each = max(1.0, budget.n_bytes / budget.n_texts / bytes_per_token(tokenizer))
     context = context_for(budget.longest / bytes_per_token(tokenizer))
+    tokens_each = max(1.0, min(context, budget.n_bytes / budget.n_texts / bytes_per_token(tokenizer)))
     d_model, n_layers = largest_shape(SHAPES, block_parameters, parameters_for(flops, budget.memory))
     flops_per_step = 6 * block_parameters(d_model, n_layers) * BATCH * tokens_each
     most_steps = max(1, round(MOST_PASSES * budget.n_texts / BATCH))

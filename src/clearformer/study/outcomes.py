@@ -277,6 +277,8 @@ class Outcome:
     def difference(self, one: str, other: str, name: str, others: str = "") -> Estimate | None:
         """Return the mean over seeds of one arm's number minus another's; None if they share no seed.
 
+        A probe that is declared for one seed, as it draws nothing, has the same number for every seed of the other arm.
+
         Args:
             one: An arm or a side.
             other: The arm or side that is subtracted.
@@ -284,11 +286,19 @@ class Outcome:
             others: The name of the other arm's number, if it is not `name`.
         """
         ours, theirs = self.records.get(self.best(one), {}), self.records.get(self.best(other), {})
+        if self._draws_nothing(one) and ours:
+            ours = dict.fromkeys(theirs, next(iter(ours.values())))
+        elif self._draws_nothing(other) and theirs:
+            theirs = dict.fromkeys(ours, next(iter(theirs.values())))
         pairs = [
             (ours[seed].values.get(name), theirs[seed].values.get(others or name))
             for seed in sorted(ours.keys() & theirs.keys())
         ]
         return estimated([a - b for a, b in pairs if is_number(a) and is_number(b)])
+
+    def _draws_nothing(self, label: str) -> bool:
+        arm = next((arm for arm in self.study.arms if arm.label == self.best(label)), None)
+        return isinstance(arm, Probe) and arm.seeds == 1
 
     def numbers(self) -> list[str]:
         """Return the names of the numbers that the table shows."""

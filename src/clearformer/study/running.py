@@ -34,9 +34,11 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
         ClearformerError: it cannot be trained or measured.
     """
     before = store.find(trial)
-    measured: dict[str, Values] = dict(before.measured) if before else {}
     if before and trial.config and not is_trained(RunFolder(store.runs / trial.key), trial.config.train):
-        before = None  # its weights are elsewhere, and it is trained again here
+        before = (
+            None  # its weights are elsewhere: what was measured of them is not of those that are trained here
+        )
+    measured: dict[str, Values] = dict(before.measured) if before else {}
     start = time.perf_counter()
     if trial.config is None:
         measured[PROBE] = probed(trial)
@@ -45,7 +47,7 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
         try:
             run = trained(trial, store, reporter or Reporter())
         except NonFiniteError as error:
-            run, measured[DIVERGED] = None, {"diverged_at": error.step}
+            run, measured = None, {DIVERGED: {"diverged_at": error.step}}
         seconds = before.seconds if before else trained_seconds(RunFolder(store.runs / trial.key))
         if run is not None:
             try:

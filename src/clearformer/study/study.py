@@ -336,10 +336,10 @@ def check_json(whose: str, arguments: Mapping[str, Any]) -> None:
     """Raise ConfigError if an argument is no JSON value: by these, results are found again."""
     for name, value in arguments.items():
         try:
-            json.dumps(value)
+            json.dumps(value, allow_nan=False)
         except (TypeError, ValueError):
             raise ConfigError(
-                f"{whose}: {name}: numbers, texts, lists or mappings of them; got {shown(value)}"
+                f"{whose}: {name}: finite numbers, texts, lists or mappings of them; got {shown(value)}"
             ) from None
 
 

@@ -193,3 +193,9 @@ def test_the_time_is_that_of_the_limits_that_are_given(
 def test_texts_that_are_not_there() -> None:
     with pytest.raises(DataError, match="there is no such file"):
         resolve_run(["auto", "data.kind=labelled", "data.path=/nowhere.csv"], None)
+
+
+def test_of_texts_that_are_truncated_only_what_is_read_takes_time() -> None:
+    long, longer = (choose(budget(2_000, 300, each=each, longest=40_000)).run for each in (2_000, 10_000))
+    assert long.model.max_seq_len == longer.model.max_seq_len == LONGEST
+    assert longer.train.warmup_steps == long.train.warmup_steps > 1

@@ -20,7 +20,14 @@ from clearformer.study.everyday.caveats import BY_THE_CLOCK, CONTEXTS, IN_WARMUP
 from clearformer.study.everyday.comparison import compare, without_seed
 from clearformer.study.everyday.curves import Curves, RunCurve, curves, draw, labels_of
 from clearformer.study.everyday.declared import declare, read_declaration
-from clearformer.study.everyday.sweep import free_name, over_file, parse_sweep, parse_values, sweep
+from clearformer.study.everyday.sweep import (
+    free_name,
+    over_file,
+    parse_sweep,
+    parse_values,
+    split_at_commas,
+    sweep,
+)
 from clearformer.study.everyday.text_plot import Line, place, text_plot, tick_texts
 from clearformer.study.trials import trials
 from clearformer.text import CharTokenizerSpec
@@ -525,3 +532,11 @@ def test_one_point_and_a_flat_line_have_a_place() -> None:
     assert place(0.0, 0.0, 1.0, 10) == 0
     assert place(1.0, 0.0, 1.0, 10) == 9
     assert "⠀" not in text_plot([Line("one", [(5, 1.0)])], 40, 5, "", "steps")
+
+
+def test_an_apostrophe_is_no_quote() -> None:
+    assert split_at_commas("l'avare.txt,phedre.txt") == ["l'avare.txt", "phedre.txt"]
+    assert split_at_commas("I'm,you") == ["I'm", "you"]
+    assert split_at_commas('"a,b", \'c,d\',["e,f"]') == ['"a,b"', " 'c,d'", '["e,f"]']
+    with pytest.raises(UserError, match=r"'tis,was: a quote \('\) is not closed"):
+        split_at_commas("'tis,was")

@@ -316,3 +316,14 @@ def test_a_side_is_not_judged_before_all_its_rates_have_run() -> None:
     records = {arms[0].label: {seed: Record("k", {}, seed, {"m": {"x": 1.05}}, 1.0) for seed in (1, 2, 3)}}
     (verdict,) = Outcome(study, 1.0, 6, records, {}).published()
     assert verdict.verdict == "undecided: not every rate of side has run"
+
+
+def test_a_number_that_draws_nothing_is_set_beside_every_seed() -> None:
+    arms = (Probe("model", nothing), Probe("guessing", nothing, seeds=1))
+    claims = (Claim("Models are better.", "x", "model", "guessing"),)
+    study = found({"model": [1.0, 1.2, 1.1], "guessing": [4.0]}, arms=arms, claims=claims)
+    for one, other, mean in (("model", "guessing", -2.9), ("guessing", "model", 2.9)):
+        difference = study.difference(one, other, "x")
+        assert difference is not None
+        assert (difference.mean, difference.n) == (pytest.approx(mean), 3)
+    assert [each.verdict for each in study.claims()] == [HOLDS]

@@ -86,3 +86,9 @@ def test_a_narrow_interval_brings_no_more_than_six_digits() -> None:
     assert estimate_text(narrow) == "0.531559 ± 0.000016"
     assert interval_text(narrow) == "0.531543 to 0.531574"
     assert estimate_text(estimated([-0.001, 0.001])).startswith("0.000 ± 0.0")
+
+
+def test_an_end_that_is_not_zero_is_not_shown_as_zero() -> None:
+    assert interval_text(between(-1.0, -0.004)) == "\N{MINUS SIGN}1.000 to \N{MINUS SIGN}0.004"
+    assert interval_text(between(-1.0, 0.0)) == "\N{MINUS SIGN}1.00 to 0.00"
+    assert interval_text(between(2.0, 2.0)) == "all equal"

@@ -3,6 +3,7 @@
 import ast
 import functools
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -218,8 +219,12 @@ def test_a_function_without_source_counts_by_its_instructions() -> None:
 @pytest.mark.parametrize("kind", [Measure, lambda f, a: Probe("p", f, a)])
 def test_arguments_are_json_values(kind: Any) -> None:
     """The text of a large array is shortened, so that two would have one name."""
-    with pytest.raises(ConfigError, match=r"number: weights: numbers, texts, lists or mappings of them; got"):
+    with pytest.raises(
+        ConfigError, match=r"number: weights: finite numbers, texts, lists or mappings of them; got"
+    ):
         kind(number, {"weights": np.zeros(2000)})
+    with pytest.raises(ConfigError, match=r"number: limit: finite numbers, .*; got inf"):
+        kind(number, {"limit": math.inf})
     with pytest.raises(ConfigError, match="function is one with a name; got"):
         kind(functools.partial(number), {})
 

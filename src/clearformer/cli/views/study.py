@@ -12,7 +12,7 @@ from clearformer.cost.rates import Rate, measured_rate
 from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import count
 from clearformer.study.outcomes import ClaimVerdict, Estimate, Outcome, PublishedVerdict
-from clearformer.study.report.content import diverged_lines
+from clearformer.study.report.content import diverged_lines, what_is_compared
 from clearformer.study.report.words import as_written, estimate_text
 from clearformer.study.store import Store
 from clearformer.study.study import Study, Training
@@ -264,6 +264,6 @@ def _claim_line(each: ClaimVerdict) -> str:
     difference = (
         ""
         if each.difference is None
-        else f" ({each.lower} - {each.higher}: {interval(each.difference)}, {count(each.difference.n, 'seed')})"
+        else f" ({what_is_compared(each)}: {interval(each.difference)}, {count(each.difference.n, 'seed')})"
     )
     return paragraph(f"{each.text} {each.verdict}{difference}")

@@ -238,12 +238,16 @@ def parse_values(key: str, text: str) -> list[Any]:
 
 
 def split_at_commas(text: str) -> list[str]:
-    """Split a text at the commas outside of brackets and quotes."""
+    """Split a text at the commas outside of brackets and quotes; an apostrophe within a word is no quote.
+
+    Raises:
+        UserError: a quote is not closed.
+    """
     parts, depth, quote = [""], 0, ""
     for letter in text:
         if quote:
             quote = "" if letter == quote else quote
-        elif letter in "\"'":
+        elif letter in "\"'" and (depth or not parts[-1].strip()):
             quote = letter
         else:
             depth += (letter in "[{") - (letter in "]}")
@@ -251,6 +255,8 @@ def split_at_commas(text: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += letter
+    if quote:
+        raise UserError(f"{shortened(text)}: a quote ({quote}) is not closed")
     return parts
 
 

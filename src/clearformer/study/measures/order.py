@@ -3,6 +3,7 @@
 Shapes: B batch, T positions, S positions of a table, D d_model.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,6 +44,8 @@ def pooled_distance(
 
     Returns:
         distance: |a - b| / |a| of the two pooled outputs a and b.
+        log10_distance: Its decimal logarithm; distances that are rounding alone differ by many orders of magnitude from
+            others, and are never below 0, so that their differences are no measure.
     """
     torch.manual_seed(seed)
     config = ModelConfig(
@@ -57,7 +60,11 @@ def pooled_distance(
     read: Callable[[Tensor], Tensor] = model.hidden
     with torch.no_grad():
         one, other = (read(torch.tensor([words])).mean(1) for words in (DOG, MAN))
-    return {"distance": ((one - other).norm() / one.norm()).item()}
+    distance = ((one - other).norm() / one.norm()).item()
+    return {
+        "distance": distance,
+        "log10_distance": math.log10(max(distance, torch.finfo(torch.float64).tiny)),
+    }
 
 
 # --- a missing mask -------------------------------------------------------------------------------------------

@@ -184,7 +184,11 @@ def runs_sentence(outcomes: Sequence[Outcome]) -> str:
     """Return sentences on how many runs are done, and which studies are partial."""
     done, wanted = sum(each.n_done for each in outcomes), sum(each.n_trials for each in outcomes)
     studies = count(len(outcomes), "study", "studies")
-    told = f"{done:,} of {count(wanted, 'run')} {'is' if done == 1 else 'are'} done, in {studies}."
+    told = f"{done:,} of {count(wanted, 'run')} {'is' if done == 1 else 'are'} done, in {studies}"
+    different = {
+        record.key for each in outcomes for by_seed in each.records.values() for record in by_seed.values()
+    }
+    told += f" ({len(different):,} different ones)." if len(different) < done else "."
     partial = [
         f"{each.study.name} ({each.n_done} of {each.n_trials})"
         for each in outcomes
@@ -435,14 +439,17 @@ def section_text(section: str) -> str:
     return f" (§ {section})" if section[0].isdigit() else f" ({section})"
 
 
+def what_is_compared(claim: ClaimVerdict) -> str:
+    """Return the difference by which a claim is judged, in words."""
+    other = f"{name_of(claim.against)} of " if claim.against else ""
+    return f"{name_of(claim.value)}: {claim.lower} {MINUS} {other}{claim.higher}"
+
+
 def claim_row(each: ClaimVerdict) -> tuple[Cell, ...]:
     """Return a row of the table of claims."""
-    lower, higher = each.lower, each.higher
-    if each.against:
-        higher = f"{name_of(each.against)} of {higher}"
     return (
         each.text + (" (Written afterwards.)" if each.afterwards else ""),
-        f"{name_of(each.value)}: {lower} {MINUS} {higher}",
+        what_is_compared(each),
         signed_text(each.difference),
         interval_text(each.difference),
         str(each.difference.n if each.difference else 0),

@@ -107,15 +107,21 @@ def estimate_text(estimate: Estimate | None) -> str:
 
 
 def interval_text(estimate: Estimate | None) -> str:
-    """Format the ends of a 95% interval: `1.618 to 1.646`; a dash for a single seed."""
+    """Format the ends of a 95% interval: `1.618 to 1.646`; a dash for a single seed.
+
+    An end that is not 0 is not shown as 0, beside which a verdict would look wrong.
+    """
     if estimate is None or estimate.low is None or estimate.high is None:
         return NONE
     if estimate.low == estimate.high:
-        return f"{number(estimate.low)} to {number(estimate.high)}"
+        return "all equal"
     if is_far(max(abs(estimate.low), abs(estimate.high))):
         return f"{power_of_ten(estimate.low)} to {power_of_ten(estimate.high)}"
     largest = max(abs(estimate.low), abs(estimate.high))
     decimals = max(0, min(decimals_of((estimate.high - estimate.low) / 2, 2), most_decimals(largest)))
+    smallest = min((size for end in (estimate.low, estimate.high) if (size := abs(end))), default=1.0)
+    if round(smallest, decimals) == 0:
+        decimals = decimals_of(smallest, 1)
     return f"{number(estimate.low, decimals)} to {number(estimate.high, decimals)}"
 
 

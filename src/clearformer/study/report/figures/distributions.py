@@ -100,7 +100,9 @@ class Distributions(Drawn):
     def note(self, outcome: Outcome) -> str:
         first = next((list(arms) for arms in self.panels(outcome).values()), [])
         whose = f" of {first[0]}" if len(first) > 1 else ""
-        return f"The {self.top} most probable tokens{whose}; ␣ is a space, ⏎ the end of a line."
+        names = (self.value,) if isinstance(self.value, str) else self.value
+        seed = " First seed only." if max(self.most_seeds(outcome, name) for name in names) > 1 else ""
+        return f"The {self.top} most probable tokens{whose}; ␣ is a space, ⏎ the end of a line.{seed}"
 
     def summary(self, outcome: Outcome) -> str:
         return " ".join(
