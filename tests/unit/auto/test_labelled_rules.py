@@ -198,4 +198,5 @@ def test_texts_that_are_not_there() -> None:
 def test_of_texts_that_are_truncated_only_what_is_read_takes_time() -> None:
     long, longer = (choose(budget(2_000, 300, each=each, longest=40_000)).run for each in (2_000, 10_000))
     assert long.model.max_seq_len == longer.model.max_seq_len == LONGEST
-    assert longer.train.warmup_steps == long.train.warmup_steps > 1
+    assert longer.train.warmup_steps == pytest.approx(long.train.warmup_steps, abs=1)
+    assert long.train.warmup_steps > 10

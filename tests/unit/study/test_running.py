@@ -98,8 +98,7 @@ def test_what_is_measured_later_was_trained_where_it_was(
     shutil.rmtree(store.runs)  # as on another machine, which has the measurements alone
     again = compute(trial.with_measures([Measure(sample, {"tokens": 7})]), store)
     assert again.about["processor"] == "another"
-    # Of other weights, the losses and the earlier sample would be none of these.
-    assert set(again.measured) == {Measure(sample, {"tokens": 7}).key}
+    assert Measure(sample).key not in again.measured  # which was taken of other weights
 
 
 def test_a_last_evaluation_that_failed_is_made_up_for(
