@@ -78,10 +78,17 @@ def forks() -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def _nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_is_imported() -> Iterator[None]:
     """Forget the files that other tests brought by --import, which a new process would be given too."""
-    for name in [name for name in sys.modules if name.startswith(IMPORTED_AS)]:
-        monkeypatch.delitem(sys.modules, name)
+
+    def imported() -> list[str]:
+        return [name for name in sys.modules if name.startswith(IMPORTED_AS)]
+
+    before = {name: sys.modules.pop(name) for name in imported()}
+    yield
+    for name in imported():
+        del sys.modules[name]
+    sys.modules.update(before)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import re
 import shutil
 import statistics
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -399,29 +398,33 @@ def kept_random_state() -> Iterator[None]:
 class _OfTheProcess:
     """A setting of the whole process that `with` blocks change, also those of several threads at once.
 
-    The first block to begin remembers the value outside, and the last one to end sets it again.
+    Each block remembers what it found. One that ends before a later one leaves the setting to that one, which in the
+    end sets what the first had found.
     """
 
     def __init__(self, get: Callable[[], Any], put: Callable[[Any], None]) -> None:
         self.get, self.put = get, put
-        self.outside: Any = None
-        self.values: list[Any] = []  # of the open blocks
+        self.found: dict[object, Any] = {}  # by the open blocks, in the order in which they began
         self.lock = threading.Lock()
 
     @contextmanager
     def set_to(self, value: Any) -> Iterator[None]:
         """Change the setting inside the `with` block."""
+        block = object()
         with self.lock:
-            if not self.values:
-                self.outside = self.get()
-            self.values.append(value)
+            self.found[block] = self.get()
             self.put(value)
         try:
             yield
         finally:
             with self.lock:
-                self.values.remove(value)
-                self.put(self.values[-1] if self.values else self.outside)
+                blocks = [*self.found]
+                later = blocks[blocks.index(block) + 1 :]
+                before = self.found.pop(block)
+                if later:
+                    self.found[later[0]] = before
+                else:
+                    self.put(before)
 
 
 _default_dtype = _OfTheProcess(torch.get_default_dtype, torch.set_default_dtype)
@@ -455,38 +458,34 @@ def deterministic_kernels(device: torch.device, compiled: bool = False) -> Itera
         )
     mode = WARN if device.type == "mps" else RAISE
     # No code here reads memory before writing it.
-    with _determinism.set_to(_Determinism(mode, fills=False, compiled=compiled)):
+    with _determinism.set_to((mode, False)), _compiler_told(mode) if compiled else contextlib.nullcontext():
         yield
 
 
-class _Determinism(NamedTuple):
-    """The settings of torch on kernels that are not deterministic.
+@contextmanager
+def _compiler_told(mode: int) -> Iterator[None]:
+    """Let kernels that this thread compiles inside the `with` block be deterministic too."""
+    import torch._inductor.config as compiler
 
-    Attributes:
-        mode: Whether they are allowed, warned of or an error.
-        fills: Whether memory is filled before it is written.
-        compiled: Whether kernels that are compiled are told too.
-    """
-
-    mode: int
-    fills: bool
-    compiled: bool
+    before = compiler.deterministic
+    compiler.deterministic = mode != ALLOW
+    try:
+        yield
+    finally:
+        compiler.deterministic = before
 
 
-def _determinism_now() -> _Determinism:
+def _determinism_now() -> tuple[int, bool]:
+    """Return torch's mode for kernels that are not deterministic, and whether it fills memory before it is written."""
     memory: Any = torch.utils.deterministic  # whose stubs lack its setting
-    compiler: Any = sys.modules.get("torch._inductor.config")
-    told = compiler is not None and bool(compiler.deterministic)
-    return _Determinism(torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory, told)
+    return torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
 
 
-def _set_determinism(wanted: _Determinism) -> None:
+def _set_determinism(wanted: tuple[int, bool]) -> None:
+    mode, fills = wanted
     memory: Any = torch.utils.deterministic
-    memory.fill_uninitialized_memory = wanted.fills
-    if wanted.compiled or _determinism_now().compiled:
-        torch.use_deterministic_algorithms(wanted.mode != ALLOW, warn_only=wanted.mode == WARN)
-    else:
-        torch.set_deterministic_debug_mode(wanted.mode)
+    torch.set_deterministic_debug_mode(mode)
+    memory.fill_uninitialized_memory = fills
 
 
 _determinism = _OfTheProcess(_determinism_now, _set_determinism)

@@ -214,7 +214,7 @@ def _add_objective(task: Any) -> None:
     if missing := sorted(task.__abstractmethods__):
         raise ConfigError(f"{task.__name__}: a task needs the methods {', '.join(missing)}")
     settings = getattr(task, "objective_type", None)
-    if settings is None or is_packaged(settings):
+    if not isinstance(settings, type) or is_packaged(settings):
         raise ConfigError(
             f"{task.__name__}: set objective_type to settings of its own, such as a subclass of NextTokenObjective "
             "with another kind"

@@ -148,3 +148,4 @@ def test_settings_alone_change_the_default_preset() -> None:
     assert bench.with_preset(["model.n_layers=2"], "minigpt") == ["minigpt", "model.n_layers=2"]
     assert bench.with_preset(["quick", "model.n_layers=2"], "minigpt") == ["quick", "model.n_layers=2"]
     assert len(bench.decoder_of(bench.with_preset(["model.n_layers=2"], "minigpt")).blocks) == 2
+    assert len(bench.decoder_of(["model.n_layers=2", "quick"]).blocks) == 2

@@ -70,12 +70,15 @@ def kind_of(settings: Mapping[str, Any]) -> str | None:
     """
     if isinstance(kind := settings.get("kind"), str):
         return kind
-    if isinstance(name := settings.get("name"), str):
-        for kind, known in BUILT_IN_BY_KIND.items():
-            if is_known(name, known):
-                return kind
+    if isinstance(name := settings.get("name"), str) and is_known(name, names := built_in_names()):
+        return names.get(name) or built_in_names()[name]
     fitting = [kind for kind, spec in KINDS.items() if set(settings) <= spec.model_fields.keys()]
     return fitting[0] if len(fitting) == 1 else None
+
+
+def built_in_names() -> dict[str, str]:
+    """Return the kind of each built-in data set by its name, those included that were registered."""
+    return {name: kind for kind, known in reversed(BUILT_IN_BY_KIND.items()) for name in known}
 
 
 def section_settings(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

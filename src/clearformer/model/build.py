@@ -56,10 +56,9 @@ def build_on_meta(config: ModelConfig) -> Any:
 def build_undrawn(config: ModelConfig) -> Any:
     """Return a model whose matrices are uninitialised, for weights that are loaded or set later.
 
-    A caller's `torch.inference_mode()` does not reach them: they could never have a gradient. What a constructor of
-    the user's own draws leaves torch's global generator as it was.
+    A caller's `torch.inference_mode()` does not reach them: they could never have a gradient.
     """
-    with torch.random.fork_rng(devices=[]), _NothingIsDrawn():
+    with _NothingIsDrawn():
         return FAMILIES[config.family](config)
 
 

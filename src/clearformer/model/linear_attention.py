@@ -79,6 +79,9 @@ class LinearModule(ProjectedHeads):
                 all_of_them = cache.with_earlier(mask.k_pos.shape[-1] - k.shape[2], k, v)
                 causal_linear_attention(q, k, v, cache)  # updates the sums that later calls read
                 k, v = all_of_them
-            scores = self.hook_attn_scores(q @ k.transpose(-2, -1) * mask.attend(None))
+            attend = mask.attend(None)
+            scores = (
+                self.hook_attn_scores(q @ k.transpose(-2, -1) * attend) * attend
+            )  # whatever a hook writes there
             return self.hook_pattern(linear_pattern(scores)) @ v
         return causal_linear_attention(q, k, v, cache) if mask.causal else linear_attention(q, k, v)

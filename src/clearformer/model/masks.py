@@ -50,16 +50,17 @@ class Mask:
     def matrix(self, window: int | None, dtype: torch.dtype) -> Float[Tensor, "#B 1 T S"]:
         """Return M: 0 where a query may read a key, and elsewhere half the lowest finite number.
 
-        A score added to it stays finite, also in float16: the softmax of a query that may read nothing (a padding
-        token's) would else be NaN. Other queries still give such keys a weight of exactly 0, because exp underflows.
+        A score added to it stays finite (in float16 one above -32,000): the softmax of a query that may read nothing
+        (a padding token's) would else be NaN. Other queries still give such keys a weight of exactly 0, because exp
+        underflows.
         """
         attend = self.attend(window)
-        return torch.zeros_like(attend, dtype=dtype).masked_fill(~attend, lowest(dtype))
+        return torch.zeros_like(attend, dtype=dtype).masked_fill(~attend, mask_value(dtype))
 
     @staticmethod
     def keeps(scores: Float[Tensor, "... S"]) -> Bool[Tensor, "... S"]:
         """Return True for each score that is the model's own, False where M was added to it."""
-        return ~(scores <= lowest(scores.dtype) / 2)  # NaN is the model's own
+        return ~(scores <= mask_value(scores.dtype) / 2)  # NaN is the model's own
 
     def reads_everything(self, window: int | None) -> bool:
         """Whether every query may read every key, judged from the shapes alone, so that no mask is needed."""
@@ -75,6 +76,6 @@ class Mask:
         return self.padding is None and (window is None or self.k_pos.shape[-1] <= window)
 
 
-def lowest(dtype: torch.dtype) -> float:
+def mask_value(dtype: torch.dtype) -> float:
     """Return what is added to the score of a key that may not be read: half the lowest finite number."""
     return torch.finfo(dtype).min / 2

@@ -26,8 +26,9 @@ CHECKPOINT_EVERY = 500
 def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Record:
     """Compute and store the measurements of a trial that are still missing.
 
-    An interrupted training is resumed; a finished one is only measured. A training that diverges has a result too:
-    `diverged_at`, the step whose loss, gradient or update was not finite, in place of all measurements.
+    An interrupted training is resumed; a finished one is only measured. If its weights are not here, it is trained
+    again and all its measures are taken anew; what only other studies measured is then missing. One that diverges has
+    a result too: `diverged_at`, the step whose loss, gradient or update was not finite, in place of all measurements.
 
     Raises:
         Interrupted: a signal came; the next call resumes the run.
@@ -35,9 +36,7 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
     """
     before = store.find(trial)
     if before and trial.config and not is_trained(RunFolder(store.runs / trial.key), trial.config.train):
-        before = (
-            None  # its weights are elsewhere: what was measured of them is not of those that are trained here
-        )
+        before = None  # its weights are elsewhere, and what was measured of them is not of those trained here
     measured: dict[str, Values] = dict(before.measured) if before else {}
     start = time.perf_counter()
     if trial.config is None:

@@ -19,7 +19,7 @@ from typing import Any
 from clearformer.config import NONE, Spec, code_hash, explicit, sections_of, whole
 from clearformer.data import prepare_data
 from clearformer.device import device_name
-from clearformer.errors import ConfigError, DataError, UserError
+from clearformer.errors import ConfigError, DataError, UserError, shown
 from clearformer.files import user_path
 from clearformer.presets import resolve_settings
 from clearformer.runs.folders import find_run
@@ -217,6 +217,8 @@ def trials(
 def check_device(device: str | None) -> None:
     """Raise UserError if a device is given that is none: no study's setting is at fault, but the argument."""
     if device is not None:
+        if not isinstance(device, str):
+            raise UserError(f"device: the name of one, such as cpu or cuda; got {shown(device)}")
         try:
             device_name(device, "device")
         except ConfigError as error:

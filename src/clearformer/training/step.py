@@ -107,7 +107,9 @@ class TrainStep:
         start = time.perf_counter()
         reporter.say("compiling the step (train.compile=false skips this)")
         on_cpu = self.device.type == "cpu"
-        buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]  # the trial may change some
+        buffers = {
+            name: buffer.clone() for name, buffer in self.model.named_buffers()
+        }  # the trial may change some
         loss = compile_step(self.task_loss, dynamic=self.task.shapes_vary or None, any_threads=on_cpu)
         self.compute_loss = partial(self.in_product_type, loss)
         try:
@@ -123,8 +125,9 @@ class TrainStep:
             reporter.say(f"compiled in {time.perf_counter() - start:.0f} s")
         finally:
             self.model.zero_grad()
-            for buffer, before in buffers:
-                buffer.copy_(before)
+            for name, before in buffers.items():
+                module, _, last = name.rpartition(".")
+                setattr(self.model.get_submodule(module), last, before)
 
     def take(self, progress: Progress) -> StepResult:
         """Take the step after `progress`.

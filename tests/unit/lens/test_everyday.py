@@ -496,6 +496,6 @@ def test_a_figure_needs_a_path_and_matplotlib(
         found.figure(tmp_path / "a.txt")
     with pytest.raises(UserError, match="a figure is written to a path"):
         found.figure(3)  # type: ignore[arg-type]
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'clearformer\[figures\]'"):
         found.figure(tmp_path / "a.png")

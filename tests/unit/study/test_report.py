@@ -481,6 +481,7 @@ def test_files_that_no_report_wrote_are_not_replaced(tmp_path: Path) -> None:
         (lambda: write_report([study], tmp_path), f"{study.study.name}/README.md"),
         (lambda: write_study_report(study, tmp_path), f"{study.study.name}/README.md"),
         (lambda: write_study(study, tmp_path), f"{study.study.name}/report.html"),
+        (lambda: write_study(study, tmp_path), f"{study.study.name}/result.json"),
     ):
         own = tmp_path / name
         own.parent.mkdir(exist_ok=True)

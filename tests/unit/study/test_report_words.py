@@ -89,6 +89,6 @@ def test_a_narrow_interval_brings_no_more_than_six_digits() -> None:
 
 
 def test_an_end_that_is_not_zero_is_not_shown_as_zero() -> None:
-    assert interval_text(between(-1.0, -0.004)) == "\N{MINUS SIGN}1.000 to \N{MINUS SIGN}0.004"
+    assert interval_text(between(-1.0, -0.004)) == "\N{MINUS SIGN}1.00 to " + power_of_ten(-0.004)
     assert interval_text(between(-1.0, 0.0)) == "\N{MINUS SIGN}1.00 to 0.00"
     assert interval_text(between(2.0, 2.0)) == "all equal"

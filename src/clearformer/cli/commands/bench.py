@@ -40,7 +40,7 @@ def train(
         typer.Argument(
             metavar="[PRESET] [KEY=VALUE]...",
             help="A preset and settings, as for train.",
-            show_default="nanogpt-cpu",
+            show_default="nanogpt-cpu, or with --config as for train",
         ),
     ] = None,
     config: Config = None,
@@ -177,7 +177,8 @@ def decoder_of(arguments: list[str]) -> Any:
     from clearformer.run import load as load_run
     from clearformer.training.planning.run_plan import expected_model
 
-    name, *changes = arguments
+    name = next(each for each in arguments if "=" not in each)
+    changes = [each for each in arguments if each != name]
     if name in PRESETS:
         model = build(expected_model(resolve_run(arguments, None)))
     elif changes:

@@ -27,6 +27,7 @@ from torch import Tensor
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_function, check_kind
 from clearformer.errors import UserError, shown
+from clearformer.evaluation.language_model import LOGITS_AT_ONCE
 from clearformer.hooks import ActivationCache, Hook, HookFn, hook_points
 from clearformer.lens.activations import SQUARE
 from clearformer.lens.causal.metrics import Metric, given_metric, metric_of, name_of
@@ -37,7 +38,10 @@ from clearformer.lens.showing import Shown, Table, bars, number, visible
 from clearformer.model import Transformer
 from clearformer.model.init import generator_of
 from clearformer.model.masks import Mask
+from clearformer.results import plain
 
+TOKENS_AT_ONCE = 8192
+"""The most tokens in a batch whose rows are variants of one text."""
 Arguments = tuple[Tensor, ...]
 """The arguments of a model: (tokens,), or (source, tokens) for an encoder-decoder."""
 Activations = Mapping[str, Tensor]
@@ -155,7 +159,7 @@ def mean(where: Where, texts: Sequence[Activations]) -> Edit:
         UserError: the site is in scores or patterns, whose rows belong to the tokens of their own text.
     """
     site = site_of(where)
-    _check_same_at_all_positions(site)
+    _check_same_at_all_positions(site, site.name)
 
     def of_texts(part: Tensor, name: str) -> Tensor:
         return _pooled(site, texts, name, part).mean(0)
@@ -175,7 +179,7 @@ def resample(where: Where, texts: Sequence[Activations], seed: int) -> Edit:
         UserError: the site is in scores or patterns, whose rows belong to the tokens of their own text.
     """
     site = site_of(where)
-    _check_same_at_all_positions(site)
+    _check_same_at_all_positions(site, site.name)
 
     def drawn(part: Tensor, name: str) -> Tensor:
         pool = _pooled(site, texts, name, part)
@@ -189,6 +193,7 @@ def resample(where: Where, texts: Sequence[Activations], seed: int) -> Edit:
 
 def _pooled(site: Site, texts: Sequence[Activations], name: str, part: Tensor) -> Float[Tensor, "N ..."]:
     """Return the site's part of an activation at every position of some texts, concatenated."""
+    _check_same_at_all_positions(site, name)  # the site's own may be a pattern of names
     everywhere = Site(site.name, site.head)
     parts = []
     for text in texts:
@@ -200,8 +205,8 @@ def _pooled(site: Site, texts: Sequence[Activations], name: str, part: Tensor) -
     return torch.cat(parts).to(part.device)
 
 
-def _check_same_at_all_positions(site: Site) -> None:
-    if site.name.endswith(SQUARE):
+def _check_same_at_all_positions(site: Site, name: str) -> None:
+    if name.endswith(SQUARE):
         raise UserError(
             f"{site}: rows of scores and patterns belong to their own text's tokens, so they have no mean or sample "
             "over positions; use hook_z, which is computed from the pattern"
@@ -215,6 +220,13 @@ def _known(activations: Activations, name: str) -> Tensor:
 
 
 # --- running --------------------------------------------------------------------------------------------------
+
+
+def rows_at_once(model: Transformer, arguments: Arguments) -> int:
+    """Return how many variants of one text are read in a batch, by their tokens and by the logits that they have."""
+    n_tokens = max(each.shape[1] for each in arguments)
+    n_logits = n_tokens * model.embed.num_embeddings
+    return max(1, min(TOKENS_AT_ONCE // n_tokens, LOGITS_AT_ONCE // n_logits))
 
 
 def activations(
@@ -272,7 +284,7 @@ class Intervention(Shown):
         return self.after - self.before
 
     def to_dict(self) -> dict[str, object]:
-        return {**super().to_dict(), "effect": self.effect}
+        return {**super().to_dict(), "effect": plain(self.effect)}
 
     def caption(self) -> str:
         changed = f"{self.metric} goes from {self.before:.4f} to {self.after:.4f}"

@@ -31,6 +31,7 @@ from clearformer.lens.causal.interventions import (
     attention_in_the_open,
     output_with,
     patch,
+    rows_at_once,
 )
 from clearformer.lens.causal.metrics import Metric, given_metric, metric_of, name_of
 from clearformer.lens.causal.sites import (
@@ -47,7 +48,6 @@ from clearformer.lens.showing import Shown, Table, heat_map, number, visible
 from clearformer.model import Transformer
 
 MOST_LISTED = 40  # effects in a table
-TOKENS_AT_ONCE = 8192  # in a batch whose rows are patched at one position each
 
 # In a decoder, but with the positions of the source.
 OF_SOURCE = ("cross_attn.hook_k", "cross_attn.hook_v")
@@ -214,7 +214,7 @@ def effects_by_position(
 ) -> Float[Tensor, " P"]:
     """Return the metric with one site patched at each position, one at a time."""
     n_positions = donor[site.name].shape[_position_axis(site, donor)]
-    n_rows = max(1, TOKENS_AT_ONCE // max(each.shape[1] for each in arguments))
+    n_rows = rows_at_once(model, arguments)
     measures = []
     for places in torch.arange(n_positions, device="cpu").split(n_rows):
         rows = tuple(each.expand(len(places), -1) for each in arguments)

@@ -38,6 +38,7 @@ from clearformer.lens.inputs import Readable, Subject, quiet
 from clearformer.lens.showing import Shown, Table, bars, number
 from clearformer.model import Transformer
 from clearformer.model.block import Block
+from clearformer.results import plain
 
 OUTPUT = "output"
 """The receiver that stands for the model's output: it changes only by what the senders write directly."""
@@ -67,7 +68,7 @@ class PathEffect(Shown):
         return self.after - self.own
 
     def to_dict(self) -> dict[str, object]:
-        return {**super().to_dict(), "effect": self.effect}
+        return {**super().to_dict(), "effect": plain(self.effect)}
 
     def caption(self) -> str:
         senders, receivers = (", ".join(map(str, sites)) for sites in (self.senders, self.receivers))

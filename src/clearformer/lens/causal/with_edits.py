@@ -45,6 +45,7 @@ from clearformer.lens.sampling.continuations import Continued, continued
 from clearformer.lens.showing import EITHER, FIRST, Shown, Table, letters, number, quoted, visible
 from clearformer.lens.tokens import losses_of, losses_of_logits
 from clearformer.model import Decoder, EncoderDecoder, Transformer
+from clearformer.results import plain
 from clearformer.runs.evaluation import CHANGED
 from clearformer.runs.own_data import read_own_data
 from clearformer.training.tasks import Task, task_type
@@ -139,7 +140,7 @@ class WithEdits(Shown):
         return self.after - self.before
 
     def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "effect": self.effect}
+        return {**super().to_dict(), "effect": plain(self.effect)}
 
     def caption(self) -> str:
         changed = f"{self.metric} goes from {self.before:.4f} to {self.after:.4f}"
@@ -388,6 +389,9 @@ def _continued(
     if not max_new_tokens or not isinstance(model, Decoder | EncoderDecoder):
         return None, None
     made = edits.before(begun.position + 1)
+    if not made.are_of_any_text:
+        # With one token more, the context would no longer begin where the text does, from which positions count.
+        max_new_tokens = min(max_new_tokens, model.config.max_seq_len - begun.position)
     nothing = Continued("", [], 0.0, "length")
 
     def tell_before(written: list[Continued]) -> None:

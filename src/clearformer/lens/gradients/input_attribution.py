@@ -25,7 +25,7 @@ from clearformer.decoding.arguments import check_whole
 from clearformer.errors import UserError, shown
 from clearformer.hooks import Hook, HookFn
 from clearformer.lens.causal.hook_gradients import gradients_at
-from clearformer.lens.causal.interventions import Arguments, activations, output_with
+from clearformer.lens.causal.interventions import Arguments, activations, output_with, rows_at_once
 from clearformer.lens.causal.metrics import (
     LogitDifference,
     MeanLoss,
@@ -40,7 +40,6 @@ from clearformer.model import Encoder, EncoderDecoder, Transformer
 
 MOST_STEPS = 1000  # the points of the quadrature are the eigenvalues of a matrix of this size
 ROUGH = 0.05  # of the difference; if the sum misses more than this, a note advises more steps
-TOKENS_AT_ONCE = 8192  # in a batch whose rows are variants of one text
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -332,7 +331,7 @@ def _measures(inputs: Inputs, rows: Arguments, metric: Metric) -> Tensor:
 
 
 def _rows_at_once(inputs: Inputs) -> int:
-    return max(1, TOKENS_AT_ONCE // max(each.shape[1] for each in inputs.arguments))
+    return rows_at_once(inputs.model, inputs.arguments)
 
 
 # --- parts ----------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class Circuits:
 
     def copying(self, name: str, head: int) -> float:
         """Score W_E W_V W_O W_U: how an attended token changes each token's logit."""
-        if self.unembeddings is None or name.startswith("encoder_blocks") or not self._is_direct(name, at=-1):
+        if self.unembeddings is None or name.startswith("encoder_blocks") or not self._is_direct(name, 0, -1):
             return nan
         layer = self._layer(name)
         if not computes_as_known(layer):
@@ -60,7 +60,7 @@ class Circuits:
     def matching(self, name: str, head: int) -> float:
         """Score W_E W_Q W_K^T W_E^T: how strongly a token attends to each token, ignoring positions."""
         layer = self._layer(name)
-        if not self._is_direct(name, at=0) or not computes_as_known(layer):
+        if not self._is_direct(name, 0) or not computes_as_known(layer):
             return nan
         if isinstance(layer, ProjectedHeads):
             queries = weight_of(layer.W_Q).unflatten(0, (layer.n_heads, -1))[head]
@@ -76,8 +76,8 @@ class Circuits:
         k = with_gain(k_norm, self._reading(name) @ key.T)
         return eigenvalue_score(k.T @ self.embeddings @ q)
 
-    def _is_direct(self, name: str, at: int) -> bool:
-        """Whether there is a direct path: without a residual stream, to the first and from the last sub-layer alone."""
+    def _is_direct(self, name: str, *at: int) -> bool:
+        """Whether there are direct paths: without a residual stream, to the first and from the last sub-layer alone."""
         if self.model.config.residual:
             return True
         prefix = stack_of(name)
@@ -87,7 +87,7 @@ class Circuits:
             for part in ("attn", "cross_attn", "mlp")
             if getattr(block, part) is not None
         ]
-        return name.rpartition(".")[0] == sublayers[at]
+        return all(name.rpartition(".")[0] == sublayers[each] for each in at)
 
     def _layer(self, name: str) -> nn.Module:
         return self.model.get_submodule(name.rpartition(".")[0])

@@ -329,7 +329,7 @@ def _of_layer(
 
 def attention_to(pattern: Float[Tensor, "B H T S"], wanted: Bool[Tensor, "B T S"]) -> list[float]:
     """Return each head's attention to the wanted keys, averaged over the queries that have one."""
-    attended = (pattern * wanted.unsqueeze(1)).sum(-1).sum((0, 2))  # [H]
+    attended = (at_least_float32(pattern) * wanted.unsqueeze(1)).sum(-1).sum((0, 2))  # [H]
     return (attended / wanted.any(-1).sum()).tolist()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Shaped
 
 from clearformer.decoding.arguments import check_run, check_whole
 from clearformer.decoding.text.samples import Run
@@ -23,7 +24,7 @@ from clearformer.training.store.checkpoint import (
     step_folder,
     step_of,
 )
-from clearformer.training.store.folder import RunFolder
+from clearformer.training.store.folder import LrFactors, RunFolder
 from clearformer.training.store.state import TrainState
 from clearformer.training.tasks import Task
 
@@ -80,7 +81,7 @@ class Reopened:
             raise CheckpointError(
                 f"{self.checkpoint_folder(step)} does not fit config.toml: {error}"
             ) from None
-        return Moment(self.config, state, checkpoint.progress)
+        return Moment(self.config, state, checkpoint.progress, LrFactors.read(self.folder.lr_factors_file))
 
     def windows_seen(self, first: int, last: int) -> "WindowsSeen":
         """Return the training windows of the steps from `first` up to, but not including, `last`."""
@@ -93,19 +94,35 @@ class Reopened:
 
 @dataclass(frozen=True)
 class Moment:
-    """The training at a checkpoint: the weights that gradients are taken of, the optimizers, and the progress."""
+    """The training at a checkpoint: the weights that gradients are taken of, the optimizers, and the progress.
+
+    Attributes:
+        config: The run's configuration.
+        state: The weights, and the optimizers with their state.
+        progress: How far the training was.
+        lr_factors: The recorded factor of the learning rates of each step; NaN for one that is not known.
+    """
 
     config: RunConfig
     state: TrainState
     progress: Progress
+    lr_factors: Shaped[np.ndarray, " steps"]
 
     def lr_factor(self, step: int) -> float:
         """Return the factor of the learning rates at a step, counted from 0.
 
-        If the rate followed the clock, all steps up to the checkpoint are assumed to be equally long.
+        If it was not recorded and followed the clock, all steps up to the checkpoint are assumed to be equally long.
         """
-        seconds = self.progress.seconds * step / max(1, self.progress.step)
-        return lr_factor_after(self.config.train, replace(self.progress, step=step, seconds=seconds))
+        if step < len(self.lr_factors) and np.isfinite(self.lr_factors[step]):
+            return float(self.lr_factors[step])
+        part, now = step / max(1, self.progress.step), self.progress
+        then = replace(
+            now,
+            step=step,
+            seconds=now.seconds * part,
+            wall_seconds=now.wall_before + (now.wall_seconds - now.wall_before) * part,
+        )
+        return lr_factor_after(self.config.train, then)
 
 
 @dataclass(frozen=True)

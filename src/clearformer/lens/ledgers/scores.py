@@ -53,6 +53,7 @@ from clearformer.model.attention import (
 )
 from clearformer.model.block import Block
 from clearformer.model.norms import at_least_float32
+from clearformer.results import plain
 from clearformer.text import Tokenizer
 
 MOST_WRITERS = 16  # on each side of the figure
@@ -129,7 +130,7 @@ class Score(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return all values; `values` is a list of rows, one for each of `queries`."""
-        return super().to_dict() | {"values": self.values.tolist(), "weights": self.weights.tolist()}
+        return super().to_dict() | plain({"values": self.values, "weights": self.weights})
 
     def caption(self) -> str:
         return (

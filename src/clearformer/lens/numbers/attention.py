@@ -34,7 +34,7 @@ from clearformer.model.attention import (
     SharedModule,
 )
 from clearformer.model.linear_attention import LinearModule, linear_pattern, positive
-from clearformer.model.masks import Mask, lowest
+from clearformer.model.masks import Mask, mask_value
 from clearformer.model.positions import LinearBiases, Positions, RotaryPositions
 from clearformer.model.relative_positions import RelativeBiases
 
@@ -250,7 +250,7 @@ def masked(way: Way, head: Head, scores: Source) -> Source:
     module = head.module
     assert isinstance(module, Attention)
     may_read = readable(way, head, module.window)
-    low = lowest(scores.values.dtype)
+    low = mask_value(scores.values.dtype)
     matrix = (1 - may_read.values) * low
     added = computed(
         "M",

@@ -97,6 +97,7 @@ class LogitLens(Shown):
             chosen one.
         probabilities: Their probabilities, [L C].
         first: The position of their first column.
+        of_text: Whether the one column is the whole text's, as a classifier's is.
     """
 
     token: str
@@ -109,6 +110,7 @@ class LogitLens(Shown):
     best: list[list[str]] = field(repr=False)
     probabilities: Float[np.ndarray, "L C"] = field(repr=False)
     first: int = field(default=0, repr=False)
+    of_text: bool = field(default=False, repr=False)
 
     def caption(self) -> str:
         learned = " through a learned lens" if self.learned else ""
@@ -136,14 +138,13 @@ class LogitLens(Shown):
     def notes(self) -> list[str]:
         notes = [f"the last layer and the model's own logits: error {self.error:.1e}; entropy and KL in nats"]
         n, last = len(self.tokens), self.first + self.probabilities.shape[1] - 1
-        is_part = self.probabilities.shape[1] not in (1, n)
+        is_part = not self.of_text and self.probabilities.shape[1] < n
         return [*notes, f"the picture: positions {self.first} to {last} of {n}"] if is_part else notes
 
     @property
     def columns(self) -> list[str]:
         """The tokens of the figure's columns; for a classifier, one column for the whole text."""
-        n = len(self.best[0])
-        return ["the text"] if n == 1 < len(self.tokens) else self.tokens[self.first : self.first + n]
+        return ["the text"] if self.of_text else self.tokens[self.first : self.first + len(self.best[0])]
 
     def inches(self) -> tuple[float, float]:
         return 2.4 + 0.62 * len(self.best[0]), 1.6 + 0.34 * len(self.layers)
@@ -231,6 +232,7 @@ def logit_lens(
         best=[inputs.output_labels(row) for row in best],
         probabilities=probabilities.copy(),
         first=0 if inputs.class_names else part.start,
+        of_text=bool(inputs.class_names),
     )
 
 

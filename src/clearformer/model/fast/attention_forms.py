@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clearformer.model.fast.random_bits import dropout
 from clearformer.model.fast.window import window_blocks, within_reach
-from clearformer.model.masks import Mask, lowest
+from clearformer.model.masks import Mask, mask_value
 
 SHORT = 512  # keys; for up to so many the formula beats the fused kernel in bfloat16 on a CPU
 
@@ -61,7 +61,7 @@ def fused_attention(
         attend = mask.attend(window)
     if bias is not None:
         bias = bias.to(q.dtype)
-        attend = bias if attend is None else bias.masked_fill(~attend, lowest(q.dtype))
+        attend = bias if attend is None else bias.masked_fill(~attend, mask_value(q.dtype))
     return F.scaled_dot_product_attention(
         q,
         k,

@@ -14,6 +14,7 @@ from clearformer.study.report.html_page import html_page
 from clearformer.study.report.markdown_pages import PAGE, markdown_page
 from clearformer.study.report.nodes import Heading, Node, Paragraph, Picture
 from clearformer.study.report.result import result_of
+from clearformer.study.study import Study
 
 RESULT, REPORT, FIGURES = "result.json", "report.html", "figure-*.svg"
 MADE_BY = "Made by clearformer study report."
@@ -23,21 +24,35 @@ def check_is_own(folder: Path, names: Sequence[str]) -> None:
     """Check that no file of a folder would be replaced that an earlier report did not write.
 
     Args:
-        folder: The folder of all studies, whose pages say what made them; or a study's own, which has a `RESULT`.
+        folder: The folder of all studies, whose pages say what made them; or a study's own, with the `RESULT` of one.
         names: The names of the files to write.
 
     Raises:
         UserError: there is one.
     """
-    if (folder / RESULT).is_file():
+    if _is_result(folder / RESULT):
         return
     for file in (folder / name for name in names):
         if file.exists() and not (
             file.is_file() and MADE_BY in file.read_text(encoding="utf-8", errors="replace")
         ):
             raise UserError(
-                f"{file} exists and is no report of clearformer: choose another folder (--out), or move it away"
+                f"{file} exists and is no report of clearformer: choose another folder, or move it away"
             )
+
+
+def check_can_be_written(study: Study, folder: Path) -> None:
+    """Raise UserError if the report that `write_study` writes would replace a file of another origin."""
+    check_is_own(folder / study.name, [RESULT, REPORT])
+
+
+def _is_result(file: Path) -> bool:
+    """Whether a file is the result.json of a study."""
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and {"name", "refuted_if", "published", "claims"} <= content.keys()
 
 
 def write_study(outcome: Outcome, folder: Path) -> Path:
@@ -48,7 +63,7 @@ def write_study(outcome: Outcome, folder: Path) -> Path:
         UserError: a file of another origin would be replaced.
         DiskError: the files cannot be written.
     """
-    check_is_own(folder / outcome.study.name, [REPORT])
+    check_can_be_written(outcome.study, folder)
     return write_own_report(outcome, list(section(outcome, level=1)), folder / outcome.study.name)
 
 
@@ -60,10 +75,11 @@ def write_study_report(outcome: Outcome, folder: Path) -> Path:
         UserError: a file of another origin would be replaced.
         DiskError: the files cannot be written.
     """
-    check_is_own(folder / outcome.study.name, [PAGE, REPORT])
+    check_is_own(folder / outcome.study.name, [RESULT, PAGE, REPORT])
     own, nodes = folder / outcome.study.name, list(section(outcome, level=1))
+    report = write_own_report(outcome, nodes, own)
     write_markdown(nodes, own, is_among_others=(folder / PAGE).exists())
-    return write_own_report(outcome, nodes, own)
+    return report
 
 
 def write_report(outcomes: Sequence[Outcome], folder: Path, waiting: Sequence[Outcome] = ()) -> Path:
@@ -80,7 +96,7 @@ def write_report(outcomes: Sequence[Outcome], folder: Path, waiting: Sequence[Ou
     """
     check_is_own(folder, [PAGE, REPORT])
     for outcome in outcomes:
-        check_is_own(folder / outcome.study.name, [PAGE])
+        check_is_own(folder / outcome.study.name, [RESULT, PAGE])
     sections = [list(section(outcome)) for outcome in outcomes]
     top: list[Node] = [Heading(TITLE, 1), *summary(outcomes, waiting), Paragraph(MADE_BY, kind="small")]
     for outcome, nodes in zip(outcomes, sections, strict=True):

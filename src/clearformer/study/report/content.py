@@ -186,7 +186,11 @@ def runs_sentence(outcomes: Sequence[Outcome]) -> str:
     studies = count(len(outcomes), "study", "studies")
     told = f"{done:,} of {count(wanted, 'run')} {'is' if done == 1 else 'are'} done, in {studies}"
     different = {
-        record.key for each in outcomes for by_seed in each.records.values() for record in by_seed.values()
+        record.key
+        for each in outcomes
+        for label, by_seed in each.records.items()
+        for seed, record in by_seed.items()
+        if trial_name(label, seed) not in each.unmeasured
     }
     told += f" ({len(different):,} different ones)." if len(different) < done else "."
     partial = [

@@ -119,10 +119,11 @@ def interval_text(estimate: Estimate | None) -> str:
         return f"{power_of_ten(estimate.low)} to {power_of_ten(estimate.high)}"
     largest = max(abs(estimate.low), abs(estimate.high))
     decimals = max(0, min(decimals_of((estimate.high - estimate.low) / 2, 2), most_decimals(largest)))
-    smallest = min((size for end in (estimate.low, estimate.high) if (size := abs(end))), default=1.0)
-    if round(smallest, decimals) == 0:
-        decimals = decimals_of(smallest, 1)
-    return f"{number(estimate.low, decimals)} to {number(estimate.high, decimals)}"
+    ends = (
+        power_of_ten(end) if end and not round(end, decimals) else number(end, decimals)
+        for end in (estimate.low, estimate.high)
+    )
+    return " to ".join(ends)
 
 
 def mean_text(estimate: Estimate | None) -> str:

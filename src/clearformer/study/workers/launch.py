@@ -11,7 +11,7 @@ from clearformer.parts import imported_files
 from clearformer.study.everyday.declared import declare, study_of_name
 from clearformer.study.lectures import lecture_studies
 from clearformer.study.outcomes import Outcome, outcome
-from clearformer.study.report import write_study
+from clearformer.study.report import check_can_be_written, write_study
 from clearformer.study.store import Store, studies_folder
 from clearformer.study.study import Study
 from clearformer.study.trials import trials
@@ -161,6 +161,8 @@ def prepared(chosen: Sequence[Study], selection: Selection, store: Store) -> lis
     check_folder(selection.folder)
     jobs = jobs_of(chosen, selection.scale, selection.seeds, selection.device)
     check_packages(chosen, selection.seeds)
+    for study in chosen:
+        check_can_be_written(study, store.folder)
     with disk_errors(store.folder):
         make_folders(store.folder)
     for job in jobs:

@@ -204,9 +204,10 @@ class Processes:
         for n in missing:
             trained[n].grad = torch.zeros_like(trained[n])
         self.all_reduce_mean([*(parameter.grad for parameter in trained), loss, has_one])  # type: ignore[list-item]
-        for n in missing:
-            if not has_one[n]:
-                trained[n].grad = None
+        if missing:
+            shares = has_one.tolist()
+            for n in missing:
+                trained[n].grad = None if shares[n] == 0 else trained[n].grad
 
     def broadcast(self, value: float) -> float:
         """Return the first process's value in every process, as their own measurements may differ."""
@@ -232,7 +233,10 @@ class Processes:
         if self.count > 1:
             with others_answer(self.rank, self.count):
                 for tensor in tensors:
-                    dist.broadcast(tensor.detach(), 0)
+                    whole = tensor.detach().contiguous()  # as the backends need it
+                    dist.broadcast(whole, 0)
+                    if whole.data_ptr() != tensor.data_ptr():
+                        tensor.copy_(whole)
 
     def check_same(self, what: str, own: str, fix: str) -> None:
         """Check that something is the same here as in the first process.

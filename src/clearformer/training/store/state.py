@@ -197,5 +197,10 @@ def move_average(average: nn.Module, model: nn.Module, decay: float) -> None:
     """Set average = decay * average + (1 - decay) * weights, parameter by parameter; buffers are those of now."""
     for mean, weight in zip(average.parameters(), model.parameters(), strict=True):
         mean.lerp_(weight, 1 - decay)
-    for copied, buffer in zip(average.buffers(), model.buffers(), strict=True):
-        copied.copy_(buffer)
+    copies = dict(average.named_buffers())
+    for name, buffer in model.named_buffers():
+        if name in copies and copies[name].shape == buffer.shape:
+            copies[name].copy_(buffer)
+        else:  # it has grown, or is new
+            module, _, last = name.rpartition(".")
+            setattr(average.get_submodule(module), last, buffer.clone())

@@ -1,6 +1,7 @@
 """Activations and weights replaced, and what comes of it."""
 
 import json
+import math
 from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any
@@ -402,3 +403,26 @@ def test_a_text_that_was_read_by_another_model_is_read_by_this_one(model: Any, t
     )
     with pytest.raises(UserError, match="give a run"):
         lens.intervene("quick", text, [])  # type: ignore[arg-type]
+
+
+def test_patterns_of_names_have_no_mean_of_scores_either() -> None:
+    model = build(ModelConfig(vocab_size=7, d_model=8, attention=MultiHead(n_heads=2)))
+    ids = [1, 2, 3]
+    _, own = model.run_with_cache(torch.tensor([ids]))
+    for edit in (lens.mean("blocks.0.attn.*", [own]), lens.resample("*.attn.hook_*", [own], seed=1)):
+        with pytest.raises(UserError, match="rows of scores and patterns belong to their own text's tokens"):
+            lens.intervene(model, ids, edit, target=1)
+
+
+def test_no_edit_lets_linear_attention_read_ahead() -> None:
+    model = build(ModelConfig(vocab_size=7, d_model=8, attention={"kind": "linear", "n_heads": 2})).double()  # type: ignore[arg-type]
+    edit = lens.replace("blocks.0.attn.hook_attn_scores", 1.0)
+    one, other = (lens.intervene(model, ids, edit, target=1).output for ids in ([1, 2, 3], [1, 2, 4]))
+    assert torch.equal(one[:2], other[:2])
+    assert not torch.equal(one[2], other[2])
+
+
+def test_numbers_that_are_none_are_null_in_json() -> None:
+    model = build(ModelConfig(vocab_size=7, d_model=8, attention=MultiHead(n_heads=2)))
+    found = lens.intervene(model, [1, 2], lens.replace("blocks.0.hook_resid_pre", math.nan), target=1)
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["effect"] is None

@@ -9,7 +9,7 @@ import torch
 
 from clearformer import lens
 from clearformer.errors import UserError
-from clearformer.lens.causal import patching
+from clearformer.lens.causal import interventions
 from clearformer.lens.causal.interventions import activations, output_with
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
@@ -62,8 +62,11 @@ def output_difference(model: Any, tokens: list[int]) -> float:
 
 def test_batches_of_any_size_give_the_same(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = lens.patch_every(model, TEXT, DONOR, "heads", target=3)
-    monkeypatch.setattr(patching, "TOKENS_AT_ONCE", 15)
-    torch.testing.assert_close(lens.patch_every(model, TEXT, DONOR, "heads", target=3).effects, whole.effects)
+    for name in ("TOKENS_AT_ONCE", "LOGITS_AT_ONCE"):
+        with monkeypatch.context() as patched:
+            patched.setattr(interventions, name, 15)
+            found = lens.patch_every(model, TEXT, DONOR, "heads", target=3)
+        torch.testing.assert_close(found.effects, whole.effects)
 
 
 def test_the_largest_estimates_are_confirmed(model: Any) -> None:

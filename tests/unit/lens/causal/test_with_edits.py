@@ -308,3 +308,18 @@ def test_all_is_told_while_the_continuations_are_written(runs: dict[str, Run]) -
     alike: list[lens.WithEdits] = []
     lens.with_edits(run, TEXT, max_new_tokens=2, on_part=alike.append)
     assert [each.continued_before == each.continued_after for each in alike] == [True, True]
+
+
+def test_an_edit_at_a_position_ends_the_continuation_where_its_text_would_move(runs: dict[str, Run]) -> None:
+    run, text = runs["decoder"], "the bank the bank the bank the bank "
+    n = len(lens.tokens(run, text).tokens)
+    assert n < 61
+    here, everywhere = (
+        lens.with_edits(run, text, [edit], max_new_tokens=40)
+        for edit in ("zero blocks.0.hook_mlp_out@5", "zero blocks.0.hook_mlp_out")
+    )
+    for each in (here.continued_before, here.continued_after):
+        assert each is not None
+        assert len(each.tokens) == 61 - n + 1
+    assert everywhere.continued_after is not None
+    assert len(everywhere.continued_after.tokens) == 40

@@ -257,7 +257,13 @@ def test_without_a_residual_stream_there_are_no_direct_paths_but_at_its_ends() -
     assert [math.isnan(each) for each in (last.copying, last.matching)] == [True, True]
     first, last = lens.head_scores(bare).heads
     assert [math.isnan(each) for each in (first.copying, first.matching)] == [True, False]
-    assert [math.isnan(each) for each in (last.copying, last.matching)] == [False, True]
+    assert [math.isnan(each) for each in (last.copying, last.matching)] == [True, True]
+    alone = build(
+        ModelConfig(vocab_size=V, residual=False, ffn=NoFeedForward(), **of_one_head | {"n_layers": 1})  # type: ignore[arg-type]
+    )
+    [head] = lens.head_scores(alone).heads
+    assert not math.isnan(head.copying)
+    assert not math.isnan(head.matching)
 
 
 def test_weights_that_are_no_numbers_have_no_score() -> None:

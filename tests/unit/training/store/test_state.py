@@ -171,6 +171,9 @@ def test_the_average_has_the_buffers_of_now() -> None:
     move_average(average, model, 0.9)
     assert model[1].running_mean.any()
     assert torch.equal(average[1].running_mean, model[1].running_mean)
+    model[1].running_mean = torch.ones(7)  # a table that has grown
+    move_average(average, model, 0.9)
+    assert average[1].running_mean.tolist() == [1.0] * 7
 
 
 def test_a_weight_with_two_names_is_saved_under_both(tmp_path: Path) -> None:

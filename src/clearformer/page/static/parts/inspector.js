@@ -8,7 +8,7 @@ import { Snippet } from "./taking.js";
 
 const USES = ["run", "checkpoint", "text", "output", "masked", "layer", "head", "part", "matrix", "row", "column"];
 const WIDTH = 336; // pixels of an operand
-const LOWEST = 1e30;
+const MASKED = 1e30;
 
 /** @typedef {(name: string, row: number, column: number) => void} Open */
 
@@ -63,7 +63,7 @@ function Operand({ operand, place, open }) {
     return html`<li>${opens ? html`<button type="button" title="inspect this number" onClick=${opens}>${line}</button>` : html`<div>${line}</div>`}<b>${plain(values.data[0])}</b></li>`;
   }
   const wide = Math.max(1, Math.min(16, Math.floor(WIDTH / n)));
-  const finite = { data: values.data.map((/** @type {number} */ value) => (Math.abs(value) > LOWEST ? NaN : value)), shape: [1, n] };
+  const finite = { data: values.data.map((/** @type {number} */ value) => (Math.abs(value) > MASKED ? NaN : value)), shape: [1, n] };
   const inspect = place ? (/** @type {number} */ _, /** @type {number} */ i) => open(name, place[0], i) : undefined;
   const choose = (/** @type {number} */ _, /** @type {number} */ i) => setChosen(i);
   return html`<li class="is-vector"><div>${line} <small>${n} numbers</small></div>
@@ -78,7 +78,7 @@ function Terms({ found, arrays, open }) {
     const index = /^\w=(\d+)$/.exec(term.label);
     const opens = index && place && place[1] === null ? () => open(first.name, place[0], Number(index[1])) : undefined;
     const factors = term.left !== null && term.right !== null ? `  ${plain(term.left, 3)} × ${plain(term.right, 3)}` : "";
-    return { name: `${term.label}${factors}`, value: Math.abs(term.value) > LOWEST ? Math.sign(term.value) : term.value, said: plain(term.value), open: opens };
+    return { name: `${term.label}${factors}`, value: Math.abs(term.value) > MASKED ? Math.sign(term.value) : term.value, said: plain(term.value), open: opens };
   });
   if (found.n_rest) bars.push({ name: `${found.n_rest} others`, value: found.rest, said: plain(found.rest), open: undefined });
   return html`<h4>terms, largest first${found.n_rest ? `, of ${found.terms.length + found.n_rest}` : ""}</h4>
@@ -100,5 +100,5 @@ function placeOf({ name, index }, arrays) {
 
 /** @param {number} value @param {number} [digits] */
 function plain(value, digits = 4) {
-  return Math.abs(value) > LOWEST ? `${value < 0 ? "−" : ""}lowest` : value < 0 ? signed(value, digits) : number(value, digits);
+  return Math.abs(value) > MASKED ? `${value < 0 ? "−" : ""}masked` : value < 0 ? signed(value, digits) : number(value, digits);
 }
