@@ -191,17 +191,21 @@ def is_packaged(part: Any) -> bool:
 
 
 def code_hash(part: type) -> str | None:
-    """Return the hash of the file that defines a class of the user's, or of the class where it has no file.
+    """Return the hash of the files that define a class of the user's and its bases, or of the classes without a file.
 
     None for the package's own classes, and for those whose source is not known (typed at a prompt).
     """
     if is_packaged(part):
         return None
-    try:
-        file = Path(inspect.getsourcefile(part) or "")
-        code = file.read_bytes() if file.is_file() else inspect.getsource(part).encode()
-    except (OSError, TypeError):
-        return None
+    sources: dict[bytes, None] = {}  # each file once
+    for own in takewhile(lambda each: not is_packaged(each), part.__mro__):
+        try:
+            file = Path(inspect.getsourcefile(own) or "")
+            sources[file.read_bytes() if file.is_file() else inspect.getsource(own).encode()] = None
+        except (OSError, TypeError):  # of a base in C, such as object, too
+            if own is part:
+                return None
+    code = b"".join(sources)
     return hashlib.sha256(code).hexdigest()[:CODE_DIGITS]
 
 

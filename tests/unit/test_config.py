@@ -1,5 +1,6 @@
 """Settings: overrides, layers, slots, TOML in and out, and what is said of a wrong one."""
 
+import importlib
 import math
 import tomllib
 import types
@@ -15,6 +16,7 @@ from pydantic.fields import FieldInfo
 from clearformer.config import (
     LARGEST_FILE,
     Spec,
+    code_hash,
     explicit,
     merge,
     nested,
@@ -528,3 +530,18 @@ def test_later_settings_lie_over_earlier_ones_and_over_specs() -> None:
 
 def test_a_path_is_text_among_settings() -> None:
     assert nested({"data": {"path": Path("a") / "b"}}) == {"data": {"path": str(Path("a") / "b")}}
+
+
+def test_the_code_of_a_class_is_that_of_its_bases_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "code_of_a_base.py").write_text("class Base:\n    n = 1\n")
+    (tmp_path / "code_of_a_child.py").write_text(
+        "from code_of_a_base import Base\nclass Child(Base):\n    pass\n"
+    )
+    child = importlib.import_module("code_of_a_child").Child
+    alone, before = code_hash(child.__mro__[1]), code_hash(child)
+    assert None not in (alone, before)
+    (tmp_path / "code_of_a_base.py").write_text("class Base:\n    n = 2\n")
+    assert code_hash(child) != before

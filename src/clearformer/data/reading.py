@@ -9,6 +9,7 @@ import codecs
 import gzip
 import io
 import json
+import math
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -70,7 +71,9 @@ def extents_of_documents(path: Path, field: str) -> Iterator[tuple[int, int, int
             try:
                 content = line.content.decode("utf-8-sig" if line.number == 1 else "utf-8").rstrip()
             except UnicodeDecodeError as error:  # the file is another one than was prepared
-                _check_encoding(path, error, line.number, line.start + error.start)
+                _check_encoding(
+                    path, error, line.number, line.start + place_in(line.content, line.number, error)
+                )
             if content and (text := _text_field(f"{path}, line {line.number}", content, field)):
                 yield line.start, line.stop, len(text.encode())
         return
@@ -168,9 +171,15 @@ def decoded_lines(name: Path | str, file: BinaryIO) -> Iterator[str]:
         try:
             content = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            _check_encoding(name, error, number, offset + error.start)
+            _check_encoding(name, error, number, offset + place_in(line, number, error))
         offset += len(line)
         yield content.removesuffix("\n").removesuffix("\r")
+
+
+def place_in(line: bytes, number: int, error: UnicodeDecodeError) -> int:
+    """Return the place of the byte at fault in a line; decoding counts from behind the mark that begins a file."""
+    mark = len(codecs.BOM_UTF8) if number == 1 and line.startswith(codecs.BOM_UTF8) else 0
+    return mark + error.start
 
 
 def decoded_text(name: Path | str, content: bytes) -> str:
@@ -297,7 +306,7 @@ def json_object(where: str, line: str) -> dict[str, Any]:
         DataError: it is not JSON, or not an object.
     """
     try:
-        record = json.loads(line)
+        record = json.loads(line, parse_int=_whole_number)
     except json.JSONDecodeError as error:
         raise DataError(
             f"{where}: not JSON ({error.msg}, column {error.colno}); a JSONL file has one object per line"
@@ -307,6 +316,14 @@ def json_object(where: str, line: str) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise DataError(f"{where}: not a JSON object; a JSONL file has one per line")
     return record
+
+
+def _whole_number(digits: str) -> int | float:
+    """Return a whole number; infinity for one with more digits than Python converts, which no field to be read has."""
+    try:
+        return int(digits)
+    except ValueError:
+        return math.inf
 
 
 def json_field(where: str, record: dict[str, Any], field: str, fix: str) -> Any:

@@ -12,13 +12,14 @@ import mmap
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, Self
 
 import numpy as np
 
-from clearformer.errors import ClearformerError
+from clearformer.errors import ClearformerError, DataError
 from clearformer.files import parse_json, sync
 
 FORMAT_VERSION = 1
@@ -194,8 +195,24 @@ class FileShard:
         return np.frombuffer(content, self._dtype)
 
 
+@contextmanager
+def read_errors(path: Path) -> Iterator[None]:
+    """Tell a file of prepared data that is missing from one that only cannot be read just now, and may be whole.
+
+    Raises:
+        ShardError: it is missing.
+        DataError: it cannot be read.
+    """
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise ShardError(f"{path}: missing") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
 def _mapped(path: Path, dtype: np.dtype) -> np.ndarray:
-    with path.open("rb") as file:
+    with read_errors(path), path.open("rb") as file:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)
 
 
@@ -237,13 +254,16 @@ def read_manifest_of(
 
     Raises:
         ShardError: the manifest cannot be used, or a file is missing or of the wrong size.
+        DataError: it cannot be read.
     """
     path = folder / MANIFEST
+    with read_errors(path):
+        content = path.read_bytes()
     try:
-        manifest = parse_json(path.read_text(encoding="utf-8"))
+        manifest = parse_json(content.decode())
         given = manifest["version"]
         files = [(path_in(folder, entry), size) for entry, size in sizes(manifest)]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ShardError(f"{path}: not a manifest of prepared {what} ({error!r})") from None
     if given != version:
         raise ShardError(f"{path}: format version {given}; this clearformer reads version {version}")
@@ -274,7 +294,7 @@ def check_files(folder: Path, entries: Iterable[Mapping[str, Any]]) -> int:
     n_files = 0
     for entry in entries:
         path = path_in(folder, entry)
-        with path.open("rb") as file:
+        with read_errors(path), path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
                 raise ShardError(f"{path}: damaged: its SHA-256 differs from the manifest's")
         n_files += 1

@@ -10,6 +10,7 @@ from clearformer.data import reading
 from clearformer.data.reading import (
     existing_file,
     extents_of_documents,
+    json_object,
     place_of_character,
     read_documents,
     read_lines,
@@ -178,7 +179,7 @@ def test_a_long_jsonl_document_comes_in_blocks(tmp_path: Path, monkeypatch: pyte
         ('{"text": null}', "field 'text' is not text but null"),
         ('{"text": "a\\ud83d"}', "half of a surrogate pair ('\\ud83d')"),
         ("[" * 100_000, "unreadable JSON"),
-        ('{"text": ' + "9" * 5_000 + "}", "unreadable JSON"),
+        ('{"text": ' + "9" * 5_000 + "}", "field 'text' is not text but Infinity"),
     ],
 )
 def test_a_bad_jsonl_line_is_named(tmp_path: Path, line: str, expected: str) -> None:
@@ -279,3 +280,14 @@ def test_lines_are_read_from_a_pipe(tmp_path: Path, packed: bool) -> None:
     writer.start()
     assert list(read_lines(tmp_path / "pipe")) == ["a", "b"]
     writer.join()
+
+
+def test_the_place_of_a_bad_byte_counts_the_mark_before_it(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.tsv"
+    file.write_bytes(b"\xef\xbb\xbfa\xff\n")
+    with pytest.raises(DataError, match="offset 4"):
+        list(read_lines(file))
+
+
+def test_a_number_of_any_length_in_a_field_that_nobody_reads_is_no_matter() -> None:
+    assert json_object("here", '{"text": "ok", "n": ' + "1" * 5000 + ', "m": 12}')["m"] == 12

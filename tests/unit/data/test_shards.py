@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from clearformer.data import ShardError, shards
+from clearformer.data.cache import found
 from clearformer.data.shards import (
+    MANIFEST,
     ShardWriter,
     Split,
     check_contents,
@@ -16,6 +18,7 @@ from clearformer.data.shards import (
     token_dtype,
     write_manifest,
 )
+from clearformer.errors import DataError
 
 N_TOKENS = 101
 
@@ -176,3 +179,20 @@ def test_a_shard_outside_the_folder_is_refused(tmp_path: Path, name: str) -> Non
     change_manifest(tmp_path / "made", splits={"train": entry})
     with pytest.raises(ShardError, match="lies outside the folder"):
         read_manifest(tmp_path / "made")
+
+
+def test_what_cannot_be_read_just_now_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whole data, which took hours to prepare, would be deleted."""
+    (tmp_path / MANIFEST).write_text("{}")
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(DataError, match=r"manifest.json: cannot be read: Permission denied$"):
+        found(tmp_path, lambda: read_manifest(tmp_path), "prepared again")
+    monkeypatch.undo()
+    assert found(tmp_path, lambda: read_manifest(tmp_path), "prepared again") is None
+    assert not tmp_path.exists()

@@ -45,7 +45,8 @@ class LabelledTexts:
         for name, texts in self.splits.items():
             digest.update(f"{name}\0{len(texts)}\0".encode())
             for each in texts:
-                digest.update(f"{each.text}\0{each.label}\0".encode())
+                length = f"{len(each.text)}\0" if "\0" in each.text + each.label else ""  # else it is clear
+                digest.update(f"{length}{each.text}\0{each.label}\0".encode())
         return digest.hexdigest()
 
     def where(self, split: str, line: int) -> str:

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import platform
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -62,8 +62,8 @@ class FileSource(Source):
     field: str
     title: str = ""
     setting: str = "path"
-    without: frozenset[str] = frozenset()
-    """Files of other splits, with links resolved."""
+    without: frozenset[Hashable] = frozenset()
+    """The places of files of other splits (see `place_of`)."""
 
     @property
     def description(self) -> str:
@@ -80,7 +80,10 @@ class FileSource(Source):
             if self.root.is_dir()
             else [self.root]
         )
-        return [path for path in texts if os.path.realpath(path) not in self.without]
+        found: dict[Hashable, Path] = {}
+        for path in texts:
+            found.setdefault(place_of(path), path)  # of a file and a link to it, the first
+        return [path for place, path in found.items() if place not in self.without]
 
     @cached_property
     def n_left_out(self) -> int:
@@ -100,7 +103,7 @@ class FileSource(Source):
             if Path(folder) != self.root and set(files) >= OF_A_RUN:
                 subfolders.clear()
                 continue
-            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+            subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
             visible = (Path(folder, name) for name in files if not name.startswith("."))
             names += [path.relative_to(self.root) for path in visible if path.is_file()]
         return [
@@ -404,7 +407,7 @@ def open_source(config: TextData) -> Source:
     if config.makes_its_own:
         return GeneratedSource(config.kind, config.about(), config.made)
     if config.path is not None:
-        held_out = {
+        held_out: dict[str, FileSource] = {
             split: FileSource(
                 whole_path(getattr(config, f"{split}_path")), config.field, setting=f"{split}_path"
             )
@@ -412,7 +415,15 @@ def open_source(config: TextData) -> Source:
         }
         for source in held_out.values():
             source.check()
-        theirs = frozenset(os.path.realpath(file) for source in held_out.values() for file in source.files)
+        places = {
+            split: {place_of(file): file for file in source.files} for split, source in held_out.items()
+        }
+        if both := set.intersection(*map(set, places.values())) if len(places) > 1 else None:
+            raise DataError(
+                f"data.val_path and data.test_path: {places['test'][both.pop()]} is in both; a file that chooses a "
+                "checkpoint cannot test it"
+            )
+        theirs = frozenset(place for files in places.values() for place in files)
         train = FileSource(whole_path(config.path), config.field, without=theirs)
         train.check()
         return SeparateSource({"train": train, **held_out}) if held_out else train
@@ -421,6 +432,15 @@ def open_source(config: TextData) -> Source:
         hint = did_you_mean(name, BUILT_IN) or f"; choose from {', '.join(BUILT_IN)}"
         raise DataError(f"data.name={name}: no such built-in text{hint} (for your own text: data.path=FILE)")
     return BUILT_IN[name].open()
+
+
+def place_of(path: Path) -> Hashable:
+    """Return what stands for a file wherever a link to it lies, also in other capitals where these are the same."""
+    try:
+        status = path.stat()
+    except OSError:
+        return os.path.realpath(path)
+    return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(path)
 
 
 def _is_text_name(path: Path) -> bool:

@@ -23,6 +23,9 @@ NORMALIZERS: dict[str, dict[str, Any] | None] = {"none": None, "nfkc": {"type": 
 BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 # Without these characters as tokens, the text "<0x41>" would be encoded as the byte 0x41.
+_HEX = "0123456789abcdefABCDEF"
+READ_AS_BYTES = frozenset(f"<0x{one}{other}>" for one in _HEX + "+" for other in _HEX)
+"""The pieces that the library `tokenizers` decodes as bytes."""
 SPELL_BYTE_PIECES = tuple("0123456789<>ABCDEFx")
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")  # in capitals alone: "<0xab>" may be learned from a text
@@ -155,7 +158,7 @@ class UnigramTokenizerSpec(Spec):
             words,
             n_pieces=self.vocab_size - len(BYTE_PIECES) - len(specials),
             required=(*SPELL_BYTE_PIECES, SPACE),
-            forbidden={*BYTE_PIECES, *specials},
+            forbidden={*READ_AS_BYTES, *specials},
         )
         rounded = [(piece, round(score, SCORE_DIGITS)) for piece, score in pieces]
         return UnigramTokenizer(rounded, specials, self.normalize, self.lowercase)

@@ -56,7 +56,7 @@ class WordPieceTokenizer(BackendTokenizer):
     opens_with_space = True
 
     def __init__(self, tokens: Sequence[str], specials: Sequence[str] = (BERT_UNK,), lowercase: bool = True):
-        if wordlike := [name for name in specials if name.isalnum()]:
+        if wordlike := [name for name in specials if is_word(name) or is_continuing(name)]:
             raise TokenizerError(f"{wordlike[0]!r} could be a word: call the special token [{wordlike[0]}]")
         if not {UNK, BERT_UNK} & set(specials):
             raise TokenizerError(f"WordPiece needs a token for unknown words, such as {BERT_UNK}")
@@ -138,7 +138,10 @@ class WordPieceTokenizerSpec(Spec):
         """
         specials = self._specials(specials)
         reader = untrained(BERT_WORDS, tokenizers.models.BPE(), bert_normalizer(self.lowercase))
-        words = count_pre_tokens(reader, texts)
+        counted = count_pre_tokens(reader, texts)
+        words = Counter(
+            {word: n for word, n in counted.items() if len(word) <= MAX_WORD_CHARS}
+        )  # others are unknown
         characters = most_frequent_characters(words)
         if not characters:
             raise TokenizerError(
@@ -168,6 +171,11 @@ def bert_normalizer(lowercase: bool) -> dict[str, Any]:
 def spelled_text(spelling: str) -> str:
     """Return the text of a token inside a sentence: "##ing" is "ing", "walk" is " walk"."""
     return spelling.removeprefix(CONTINUES) if is_continuing(spelling) else f" {spelling}"
+
+
+def is_word(name: str) -> bool:
+    """Whether a text may have this as a word of its own, such as "walk" or "§"."""
+    return [word for word, _ in tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize_str(name)] == [name]
 
 
 def is_continuing(spelling: str) -> bool:
@@ -208,7 +216,7 @@ def _learn(words: Counter[str], characters: Sequence[str], n_tokens: int) -> lis
 def _repeated(words: Counter[str], stand_in: dict[str, str]) -> Iterator[str]:
     """Yield every word in stand-ins, one per line, as often as it was counted, except those with rare characters."""
     for word, count in words.items():
-        pieces = [word[0], *(CONTINUES + character for character in word[1:MAX_WORD_CHARS])]
+        pieces = [word[0], *(CONTINUES + character for character in word[1:])]
         if stand_in.keys() >= set(pieces):
             line = "".join([stand_in[piece] for piece in pieces]) + "\n"
             at_once = max(1, _CHARS_AT_ONCE // len(line))

@@ -405,3 +405,24 @@ def test_a_character_of_pydoc_has_a_topic_for_its_place() -> None:
     source = open_source(TextData())
     place = source.place(text_of(source).index('The "assert" statement'))
     assert place.endswith("topic 'assert', line 1")
+
+
+def test_a_file_and_a_link_to_it_are_one_text_in_one_order(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "x.txt").write_text("x")
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "m.txt").symlink_to(tmp_path / "a.txt")
+    (tmp_path / "z").symlink_to(tmp_path / "b", target_is_directory=True)
+    source = open_source(TextData(path=str(tmp_path)))
+    assert "".join(chunk.text for chunk in source.documents()) == "ax"
+
+
+def test_one_file_does_not_choose_a_checkpoint_and_test_it(tmp_path: Path) -> None:
+    (tmp_path / "held").mkdir()
+    for name in ("a.txt", "held/x.txt"):
+        (tmp_path / name).write_text("text")
+    data = TextData(
+        path=str(tmp_path), val_path=str(tmp_path / "held"), test_path=str(tmp_path / "held" / "x.txt")
+    )
+    with pytest.raises(DataError, match=r"data.val_path and data.test_path: .*x.txt is in both"):
+        open_source(data)

@@ -12,7 +12,7 @@ import pytest
 from clearformer.errors import TokenizerError
 from clearformer.text import UnigramTokenizer, UnigramTokenizerSpec, backend, specials_of
 from clearformer.text.kinds import unigram_training as training
-from clearformer.text.kinds.unigram import SPACE, SPELL_BYTE_PIECES
+from clearformer.text.kinds.unigram import READ_AS_BYTES, SPACE, SPELL_BYTE_PIECES
 
 CORPUS = "the hens then, thin hen\nthe naïve owl " * 3
 N_BYTES = 256
@@ -249,3 +249,9 @@ def test_rare_characters_are_left_to_bytes_and_long_words_taken_in_parts():
     assert "z" not in pieces
     assert {"a", "b", "x", "abab"} < pieces.keys()
     assert max(len(piece) for piece in pieces) <= training.LONGEST_PIECE
+
+
+def test_no_piece_is_learned_that_other_programs_read_as_a_byte():
+    tokenizer = UnigramTokenizerSpec(vocab_size=400).train(["<0xab> <0x+f> <0xAB>\n"] * 500)
+    assert not READ_AS_BYTES & set(tokenizer.spellings[256:])
+    assert tokenizer.decode(tokenizer.encode("<0xab>")) == "<0xab>"

@@ -112,3 +112,18 @@ def test_a_token_that_goes_on_with_a_word_begins_none():
 def test_special_tokens_that_will_not_do_are_refused(specials: list[str], message: str):
     with pytest.raises(TokenizerError, match=message):
         WordPieceTokenizer(["a"], specials)
+
+
+def test_words_that_are_always_unknown_teach_nothing():
+    long = "0123456789abcdef" * 8
+    spec = WordPieceTokenizerSpec(vocab_size=60)
+    with_it, without = (spec.train([f"a walk, a talk {more}"] * 9) for more in (long, ""))
+    assert with_it.spellings == without.spellings
+    with pytest.raises(TokenizerError, match="there is no word to learn tokens from"):
+        spec.train([long])
+
+
+@pytest.mark.parametrize("name", ["word", "§", "##ing"])
+def test_a_special_token_that_a_text_can_spell_is_refused(name: str):
+    with pytest.raises(TokenizerError, match="could be a word"):
+        WordPieceTokenizerSpec().train(["a b"], (name, "[UNK]"))
