@@ -547,6 +547,15 @@ def test_what_is_taken_from_a_view_is_what_it_shows(window: Window) -> None:
     api.expect(ledger).not_to_have_class(re.compile("is-large"))
 
 
+def test_an_enlarged_view_gives_way_to_the_one_that_it_leads_to(window: Window) -> None:
+    attention = window.section("attention")
+    attention.get_by_role("button", name="Enlarge").click()
+    api.expect(attention).to_have_class(re.compile("is-large"))
+    attention.get_by_role("button", name="Why does it read this key?").click()
+    api.expect(attention).not_to_have_class(re.compile("is-large"))
+    api.expect(window.page.locator("#score .content > *").first).to_be_in_viewport()
+
+
 def window_run(window: Window) -> Any:
     """The run that a window shows, by its name."""
     import clearformer as cf

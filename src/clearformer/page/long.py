@@ -1,6 +1,6 @@
 """Long computations: one at a time, alongside the quick ones; each reports its progress and can be cancelled."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
@@ -28,16 +28,20 @@ class LongComputations:
         self._last: dict[str, tuple[Any, Any]] = {}
 
     @contextmanager
-    def turn(self, name: str) -> Iterator[OnStep]:
+    def turn(self, name: str, is_left: Callable[[], bool] = lambda: False) -> Iterator[OnStep]:
         """Wait for a computation's turn; yields a function that the computation calls to report its progress.
 
+        Args:
+            name: The computation.
+            is_left: Says whether nobody waits for it any more.
+
         Raises:
-            EndedError: from that function, or while waiting: the computation was cancelled.
+            EndedError: from that function, or while waiting: the computation was cancelled, or nobody waits for it.
         """
         mine = self._newest[name] = self._newest.get(name, 0) + 1
 
         def on_step(done: int, total: int) -> None:
-            if self._newest[name] != mine:
+            if self._newest[name] != mine or is_left():
                 raise EndedError(f"{name}: cancelled before it finished; ask again")
             self._progress[name] = (done, total)
 

@@ -25,6 +25,7 @@ from clearformer.device import FreedMemory
 from clearformer.errors import ClearformerError, UserError, shown
 from clearformer.lens import Readings, Shown
 from clearformer.page.live import followed
+from clearformer.page.long import LOOK_EVERY_SECONDS, EndedError
 from clearformer.page.opened import OpenedRuns
 from clearformer.page.parts import InParts, Tell, parts_of
 from clearformer.page.security import MOST_BODY_BYTES, Gate, Guarded
@@ -41,6 +42,7 @@ READINGS_MEGABYTES = 96  # of cached activations
 KEPT_MEGABYTES = 128  # of memory freed by the last views that is reused for the next
 REPLAY = "replay"  # the name of replays among the long computations
 BAD_REQUEST = 400
+CONFLICT = 409  # a newer request ended this one
 CLOSED = 499  # the client has gone
 SERVER_ERROR = 500
 
@@ -106,7 +108,7 @@ class PageServer:
 
         async def answered(request: Request, selection: Selection) -> Response:
             if takes_long(request.path_params.get("view", name)):
-                return await run_in_threadpool(answer, request, selection)
+                return await answer_while_awaited(answer, request, selection)
             async with self.turn:
                 if await request.is_disconnected():
                     return Response(status_code=CLOSED)
@@ -166,7 +168,9 @@ class PageServer:
 
     def view(self, request: Request, selection: Selection) -> Response:
         """Return a view's numbers and Python."""
-        run, other, view, found = self.found(request.path_params["view"], selection)
+        run, other, view, found = self.found(
+            request.path_params["view"], selection, is_left=lambda: request.state.is_left
+        )
         return Response(encode(view.described(run, selection, found, other)), media_type=WIRE)
 
     def table(self, request: Request, selection: Selection) -> Response:
@@ -193,11 +197,16 @@ class PageServer:
         return Response(content, media_type="text/html")
 
     def found(
-        self, name: str, selection: Selection, again: bool = True
+        self,
+        name: str,
+        selection: Selection,
+        again: bool = True,
+        is_left: Callable[[], bool] = lambda: False,
     ) -> tuple[Run, Run | None, View, Shown]:
         """Return the run, the second run, the view and its result; complete if for a table or picture (not `again`).
 
-        A long view does not delay quick ones, and is not computed again for its table or picture.
+        A long view does not delay quick ones, and is not computed again for its table or picture. `is_left` says
+        whether nobody waits for it any more.
         """
         run, view = self.of(name, selection)
         other = self.opened.beside(view, selection)
@@ -208,7 +217,7 @@ class PageServer:
         if found is None:
             if not again and self.opened.long.progress(name) is not None:
                 raise UserError(f"{name}: still being computed; save it when it is done")
-            with self.opened.long.turn(name) as on_step:
+            with self.opened.long.turn(name, is_left) as on_step:
                 opened = {"opened": self.opened.made_again(run.name)} if view.takes_opened else {}
                 found = view.call(run, selection, other, on_step=on_step, **opened)
             self.opened.long.keep(name, question, found)
@@ -218,7 +227,7 @@ class PageServer:
         """Compute the weights after the selected step again, so that views can show it."""
         if not selection.checkpoint.isdecimal():
             raise UserError(f"checkpoint: a step number; got {shown(selection.checkpoint)}")
-        with self.opened.long.turn(REPLAY) as on_step:
+        with self.opened.long.turn(REPLAY, lambda: request.state.is_left) as on_step:
             self.opened.replay(selection.run, int(selection.checkpoint), on_step)
         return JSONResponse(
             {"step": int(selection.checkpoint), "replayed": self.opened.replayed(selection.run)}
@@ -282,6 +291,17 @@ async def until_left(socket: WebSocket) -> None:
         pass
 
 
+async def answer_while_awaited(
+    answer: Callable[[Request, Selection], Response], request: Request, selection: Selection
+) -> Response:
+    """Answer from another thread; `request.state.is_left` says there that the client has gone."""
+    request.state.is_left = False
+    work = asyncio.ensure_future(run_in_threadpool(answer, request, selection))
+    while not (await asyncio.wait((work,), timeout=LOOK_EVERY_SECONDS))[0]:
+        request.state.is_left = request.state.is_left or await request.is_disconnected()
+    return await work
+
+
 async def answered_or_refused(
     answer: Callable[[Request, Selection], Awaitable[Response]], request: Request
 ) -> Response:
@@ -295,6 +315,8 @@ async def answered_or_refused(
 
 def refusal(request: Request, error: Exception) -> tuple[str, int]:
     """Return the message and HTTP status for an error; unexpected errors are logged."""
+    if isinstance(error, EndedError):
+        return str(error), CONFLICT
     if isinstance(error, ClearformerError):
         return str(error), BAD_REQUEST
     logger.error("the page: %s failed", request.url.path, exc_info=error)

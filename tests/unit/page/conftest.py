@@ -46,6 +46,14 @@ class Client:
         self, method: str, path: str, body: Any = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
         """The status, headers and body of an answer."""
+        connection = self.asked(method, path, body, **headers)
+        response = connection.getresponse()
+        answer = response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
+        connection.close()
+        return answer
+
+    def asked(self, method: str, path: str, body: Any = None, **headers: str) -> http.client.HTTPConnection:
+        """A connection on which something has been asked for."""
         sent = {"Host": self.host, "Origin": f"http://{self.host}", "Cookie": self.cookie} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }
@@ -57,10 +65,7 @@ class Client:
                 connection.putheader(name, value)
         connection.putheader("Content-Length", str(len(content)))
         connection.endheaders(content)
-        response = connection.getresponse()
-        answer = response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
-        connection.close()
-        return answer
+        return connection
 
     def enter(self) -> None:
         """Open the address, as the browser does, and keep its cookie."""
@@ -91,9 +96,9 @@ class Client:
         assert status == 200, body.decode()
         return json.loads(body)
 
-    def refusal(self, name: str, **selection: Any) -> str:
+    def refusal(self, name: str, because: int = 400, **selection: Any) -> str:
         status, _, body = self.ask("POST", f"/api/view/{name}", selection)
-        assert status == 400, body[:200]
+        assert status == because, body[:200]
         return json.loads(body)["error"]
 
 

@@ -312,7 +312,7 @@ def test_what_is_ended_says_so(pages: dict[str, Client], monkeypatch: pytest.Mon
 
     monkeypatch.setattr(lens, "tracin", endless)
     lines: list[str] = []
-    asking = threading.Thread(target=lambda: lines.append(page.refusal("learned", **first)))
+    asking = threading.Thread(target=lambda: lines.append(page.refusal("learned", 409, **first)))
     asking.start()
     assert begun.wait(20)
     status, _, _ = page.ask("POST", "/api/end/learned")
@@ -405,6 +405,39 @@ def test_a_newer_computation_ends_the_one_before() -> None:
     with pytest.raises(EndedError, match="one: cancelled before it finished"):
         older()
     assert ended.wait(20)
+
+
+def test_what_nobody_waits_for_any_more_ends() -> None:
+    long, left = LongComputations(), threading.Event()
+    with pytest.raises(EndedError, match="one: cancelled"), long.turn("one", left.is_set) as on_step:
+        on_step(1, 3)
+        left.set()
+        on_step(2, 3)
+    with long.turn("two"):  # its turn has ended with it
+        pass
+
+
+def test_a_long_view_ends_when_its_page_goes_away(
+    pages: dict[str, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would keep the long views of every other page waiting."""
+    page = pages["decoder"]
+    begun, ended = threading.Event(), threading.Event()
+
+    def endless(*_: Any, on_step: Any, **__: Any) -> Any:
+        begun.set()
+        try:
+            for done in range(4000):
+                on_step(done, 4000)
+                time.sleep(0.005)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(lens, "tracin", endless)
+    connection = page.asked("POST", "/api/view/learned", card(page)["first"])
+    assert begun.wait(20)
+    connection.close()
+    assert ended.wait(10)
 
 
 def test_turns_are_taken_one_at_a_time() -> None:

@@ -44,6 +44,7 @@ class ViewWidget(anywidget.AnyWidget):
     stylesheet = traitlets.Unicode().tag(sync=True)
     selection = traitlets.Dict().tag(sync=True)
     answer = traitlets.Bytes().tag(sync=True)
+    asked = traitlets.Dict().tag(sync=True)  # the selection that the answer is of
     error = traitlets.Unicode().tag(sync=True)
     answered = traitlets.Int().tag(sync=True)
 
@@ -102,7 +103,7 @@ class ViewWidget(anywidget.AnyWidget):
         self._key, self.found = key, found
         with self.hold_sync():
             if answer:
-                self.answer = answer
+                self.answer, self.asked = answer, dict(self.selection)
             self.error = error
             self.answered += 1
 

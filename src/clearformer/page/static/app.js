@@ -106,7 +106,7 @@ function Asked({ name, title, about, uses, chosen, missing, onSelect, source }) 
       isNear.current = entries.at(-1)?.isIntersecting ?? false; // the newest, where several have waited
       askNow.current();
     }, { rootMargin: NEAR });
-    if (place.current) watch.observe(place.current);
+    if (place.current?.firstElementChild) watch.observe(place.current.firstElementChild); // the view itself, which may be enlarged
     return () => {
       watch.disconnect();
       model.drop();

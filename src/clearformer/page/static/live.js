@@ -20,9 +20,13 @@ async function begin() {
   addEventListener("popstate", () => (selection.value = fromAddress(location.search, first)));
   const onSelect = (/** @type {any} */ fields) => {
     const chosen = { ...selection.value, ...fields };
-    const address = toAddress(chosen, first);
-    if (address !== toAddress(selection.value, first)) history.pushState(null, "", address);
+    const [before, address] = [toAddress(selection.value, first), toAddress(chosen, first)];
     selection.value = chosen;
+    try {
+      if (address !== before) history.pushState(null, "", address);
+    } catch {
+      // Safari takes a hundred changes in half a minute: those of a key that is held come into no history there.
+    }
   };
   drawPage(place, { runs, selection, onSelect, source: serverOf(runs), Tool: Export });
 }

@@ -32,9 +32,14 @@ function chosen(model, own, fields) {
   const after = { ...before, ...fields };
   own.look(after);
   if (JSON.stringify(after) === JSON.stringify(before)) return;
-  if (model.get("uses").some((/** @type {string} */ field) => JSON.stringify(after[field]) !== JSON.stringify(before[field]))) own.set("busy", true);
+  if (!alike(model, before, after)) own.set("busy", true);
   model.set("selection", after);
   model.save_changes();
+}
+
+/** Whether two selections are alike in all that a view uses. @param {any} model @param {any} one @param {any} other */
+function alike(model, one, other) {
+  return model.get("uses").every((/** @type {string} */ field) => JSON.stringify(one[field]) === JSON.stringify(other[field]));
 }
 
 /** Keep the view's model as the traits are; the answer stops that. @param {any} model @param {PageModel} own */
@@ -42,9 +47,9 @@ function followTraits(model, own) {
   const select = () => own.look(model.get("selection"));
   const answer = () => {
     const { byteLength } = model.get("answer");
-    if (byteLength) own.take(decode(bufferOf(model.get("answer"))), model.get("selection")); // the kernel answers each selection
+    if (byteLength) own.take(decode(bufferOf(model.get("answer"))), model.get("asked"));
     own.set("error", model.get("error"));
-    own.set("busy", false);
+    own.set("busy", Boolean(byteLength) && !model.get("error") && !alike(model, model.get("asked"), model.get("selection"))); // another answer follows
   };
   select();
   answer();

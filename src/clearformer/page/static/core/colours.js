@@ -1,4 +1,5 @@
 // Colours of numbers: cividis for amounts, blue to orange for signed values. Colour-blind readers can read both.
+import { useEffect, useState } from "./html.js";
 
 const CIVIDIS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
 const SIGNS = {
@@ -36,6 +37,18 @@ export function tellDark(dark) {
 
 export function isDark() {
   return told ?? matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+/** Whether the surroundings are dark; a component that asks is drawn anew when the browser's scheme changes. */
+export function useDark() {
+  const [dark, setDark] = useState(isDark());
+  useEffect(() => {
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    const change = () => setDark(isDark());
+    scheme.addEventListener("change", change);
+    return () => scheme.removeEventListener("change", change);
+  }, []);
+  return dark;
 }
 
 const NOTHING = { light: [226, 228, 226], dark: [44, 50, 58] };

@@ -74,7 +74,10 @@ export class PageModel {
       const answer = await this.source.ask(this.name, selection, asking.signal, tell);
       if (!asking.signal.aborted) this.take(answer, selection);
     } catch (error) {
-      if (!asking.signal.aborted) this.set("error", error instanceof Refused ? error.message : this.source.gone);
+      if (!asking.signal.aborted) {
+        this.set("ended", this.get("ended") || !(error instanceof Refused) || error.ended);
+        this.set("error", error instanceof Refused ? error.message : this.source.gone);
+      }
     }
     stop();
     if (this.asking === asking) this.set("busy", false);

@@ -1,4 +1,5 @@
 // Curves by step, with steps and levels marked on them; a click picks a step.
+import { useDark } from "../core/colours.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
 
 const HEIGHT = 180;
@@ -35,6 +36,12 @@ export function Curve({ title, series, lines, marks = [], levels = [], log = fal
   const data = [rows.map((line) => line.step), ...series.map(({ name }) => rows.map((line) => (shows(line[name]) ? line[name] : null)))];
   const names = series.map(({ name }) => name).join();
   const uPlot = useLibrary();
+  const dark = useDark();
+  const part = /** @type {{current: {min: number, max: number} | null}} */ (useRef(null)); // of the steps, chosen with the mouse
+  const show = () => {
+    plot.current?.setData(data);
+    if (part.current) plot.current?.setScale("x", part.current);
+  };
   useEffect(() => {
     const element = place.current;
     if (!element || !uPlot) return undefined;
@@ -45,24 +52,27 @@ export function Curve({ title, series, lines, marks = [], levels = [], log = fal
     plot.current = new uPlot({
       width: element.clientWidth,
       height: HEIGHT,
-      scales: { x: { time: false, range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low ?? 0), high ?? 1] }, y: { distr: log ? 3 : 1, range: log ? undefined : (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => withLevels(low, high, told.current.levels) } },
+      scales: { x: { time: false, range: whole }, y: { distr: log ? 3 : 1, range: log ? undefined : (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => withLevels(low, high, told.current.levels) } },
       axes: [{ ...axis, size: 32, incrs: WHOLE }, { ...axis, size: 56, values: (/** @type {any} */ _, /** @type {number[]} */ splits) => shortly(splits), ...(log ? { splits: powersOfTen } : {}) }],
       series: [{ label: "step" }, ...series.map(lineOf)],
       legend: { markers: { dash: (/** @type {any} */ chart, /** @type {number} */ i) => (chart.series[i].dash ? "dashed" : "solid") } },
-      hooks: { draw: [(/** @type {any} */ chart) => paintMarks(chart, told.current, { ink: hue("--ink"), quiet: hue("--quiet"), paper: hue("--sheet") })] },
+      hooks: { setSelect: [(/** @type {any} */ { select, posToVal }) => {
+        if (select.width) part.current = { min: posToVal(select.left, "x"), max: posToVal(select.left + select.width, "x") };
+      }], draw: [(/** @type {any} */ chart) => paintMarks(chart, told.current, { ink: hue("--ink"), quiet: hue("--quiet"), paper: hue("--sheet") })] },
     }, data, element);
     plot.current.over.addEventListener("click", () => {
       if (plot.current.cursor.left >= 0) told.current.onPick?.(plot.current.posToVal(plot.current.cursor.left, "x"));
     });
+    plot.current.over.addEventListener("dblclick", () => (part.current = null));
     const sizes = new ResizeObserver(() => plot.current.setSize({ width: element.clientWidth, height: HEIGHT }));
     sizes.observe(element);
     return () => {
       sizes.disconnect();
       plot.current.destroy();
     };
-  }, [names, uPlot]);
-  useEffect(() => plot.current?.setData(data), [lines]);
-  useEffect(() => plot.current?.setData(data), [JSON.stringify([marks, levels])]);
+  }, [names, uPlot, dark]);
+  useEffect(show, [lines]);
+  useEffect(show, [JSON.stringify([marks, levels])]);
   return html`<figure class=${onPick ? "curve can-pick" : "curve"}><figcaption>${title}</figcaption><div ref=${place} role="img" aria-label=${`${title} by step`}></div></figure>`;
 }
 
@@ -91,16 +101,22 @@ function withLevels(low, high, levels) {
   return [least - room, most + room];
 }
 
+/** The range of the steps: from 0, unless a part was chosen with the mouse. @param {any} chart @param {number | null} low @param {number | null} high */
+function whole(chart, low, high) {
+  return [low === null ? 0 : low === chart.data[0][0] ? Math.min(0, low) : low, high ?? 1];
+}
+
 /** A series' value at the cursor. @param {any} _ @param {number | null} value */
 function inLegend(_, value) {
   return value === null ? "–" : String(Number(value.toPrecision(LEGEND_DIGITS)));
 }
 
-/** Labels of ticks, with as many digits as tell them apart. @param {number[]} splits @returns {string[]} */
+/** Labels of ticks, with as many digits as tell them apart; none for ticks that lie too close. @param {(number | null)[]} splits @returns {string[]} */
 function shortly(splits) {
   for (let digits = 3; ; digits++) {
-    const labels = splits.map((value) => String(Number(value.toPrecision(digits))));
-    if (digits === MOST_DIGITS || new Set(labels).size === labels.length) return labels;
+    const labels = splits.map((value) => (value === null ? "" : String(Number(value.toPrecision(digits)))));
+    const named = labels.filter(Boolean);
+    if (digits === MOST_DIGITS || new Set(named).size === named.length) return labels;
   }
 }
 

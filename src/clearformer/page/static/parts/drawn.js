@@ -43,5 +43,5 @@ export function largest(continuations) {
 
 /** @param {{most: number}} props */
 export function SurpriseLegend({ most }) {
-  return html`<p class="legend"><i></i> stronger: more surprised, strongest at ${number(most, 1)} nats; point at a token for its rank and probability</p>`;
+  return html`<p class="legend of-drawn"><i></i> stronger: more surprised, strongest at ${number(most, 1)} nats; point at a token for its rank and probability</p>`;
 }

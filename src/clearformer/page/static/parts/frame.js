@@ -32,8 +32,13 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
     if (!large) return undefined;
     /** @param {KeyboardEvent} event */
     const close = (event) => event.key === "Escape" && setLarge(false);
+    const leave = () => setLarge(false);
     addEventListener("keydown", close);
-    return () => removeEventListener("keydown", close);
+    addEventListener("leave", leave);
+    return () => {
+      removeEventListener("keydown", close);
+      removeEventListener("leave", leave);
+    };
   }, [large]);
   return html`<section id=${id} class=${large ? "view is-large" : isComing ? "view is-waiting" : "view"} aria-labelledby=${`${id}-title`}>
     <header key="header">

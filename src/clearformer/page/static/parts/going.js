@@ -14,6 +14,7 @@ let stop = () => {};
 export function goTo(view, behavior = isCalm() ? "auto" : "smooth") {
   const place = document.getElementById(view);
   if (!place) return;
+  dispatchEvent(new Event("leave")); // an enlarged view lies over the one to go to
   stop();
   stop = keepInPlace(place, behavior);
 }

@@ -1,6 +1,6 @@
 // A matrix as colours on a canvas, with an ARIA grid of one tab stop: arrows, Home, End and the Page keys move the
 // chosen cell, Enter opens it, and a polite live region announces its value.
-import { colour, ink, painter } from "../core/colours.js";
+import { colour, ink, painter, useDark } from "../core/colours.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../core/html.js";
 import { number } from "../core/words.js";
 
@@ -39,21 +39,16 @@ export function HeatMap(props) {
   const cell = /** @type {{current: HTMLElement | null}} */ (useRef(null));
   const body = /** @type {{current: HTMLElement | null}} */ (useRef(null));
   const [hovered, setHovered] = useState(/** @type {[number, number] | null} */ (null));
+  const dark = useDark();
   const row = Math.min(chosen[0], nRows - 1);
   const column = Math.min(chosen[1], nColumns - 1);
 
   useLayoutEffect(() => {
     if (canvas.current) paint(canvas.current, { values, width, height, limits, signed, texts });
-  }, [values, width, height, limits[0], limits[1], signed, texts]);
+  }, [values, width, height, limits[0], limits[1], signed, texts, dark]);
   useEffect(() => {
     if (body.current && cell.current) showWithin(body.current, cell.current);
   }, [row, column, height, width]);
-  useEffect(() => {
-    const scheme = matchMedia("(prefers-color-scheme: dark)");
-    const again = () => canvas.current && paint(canvas.current, { values, width, height, limits, signed, texts });
-    scheme.addEventListener("change", again);
-    return () => scheme.removeEventListener("change", again);
-  }, [values, width, height, limits[0], limits[1], signed, texts]);
 
   /** @param {number} r @param {number} c */
   const say = (r, c) => {
@@ -133,10 +128,11 @@ function ColumnNames({ names, width, chosen }) {
  * @param {{values: NDArray, size: number, limits?: [number, number], signed?: boolean}} props
  */
 export function Thumbnail({ values, size, limits = [0, 1], signed = false }) {
+  const dark = useDark();
   const canvas = /** @type {{current: HTMLCanvasElement | null}} */ (useRef(null));
   useLayoutEffect(() => {
     if (canvas.current) paint(canvas.current, { values, width: 1, height: 1, limits, signed });
-  }, [values, limits[0], limits[1], signed]);
+  }, [values, limits[0], limits[1], signed, dark]);
   return html`<canvas class="thumbnail" ref=${canvas} style=${{ width: `${size}px`, height: `${size}px` }}></canvas>`;
 }
 

@@ -20,7 +20,7 @@ export function LensBar({ runs, steps, source, selection, onSelect }) {
   const run = runs.find((each) => each.name === selection.run) ?? runs[0];
   const pair = run.family === "encoder-decoder";
   return html`<form class="lens-bar" aria-label="selection" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
-    <${TextField} label=${pair ? "Source" : "Text"} lines=${2} name="text" value=${selection.text} onChange=${(/** @type {string} */ text) => onSelect({ text, position: -1, masked: [], drawn: [] })} />
+    <${TextField} label=${pair ? "Source" : "Text"} lines=${2} name="text" value=${selection.text} onChange=${(/** @type {string} */ text) => onSelect({ text, position: -1, key: 0, masked: [], drawn: [] })} />
     ${pair && html`<${TextField} label="Output (empty: the model's own translation)" lines=${2} name="output" value=${selection.output ?? ""} onChange=${(/** @type {string} */ output) => onSelect({ output: output || null, position: -1, drawn: [] })} />`}
     <div class="fields">
       ${runs.length > 1 && html`<label>Run<select value=${selection.run} onChange=${(/** @type {any} */ event) => onSelect(turnedTo(selection, event.target.value))}>${runs.map((each) => html`<option key=${each.name}>${each.name}</option>`)}</select></label>`}
@@ -70,6 +70,7 @@ function Checkpoints({ run, steps, source, selection, onSelect }) {
   const at = Math.max(0, steps.findLastIndex((each) => each <= step));
   const [seen, setSeen] = useState(at);
   const [wanted, setWanted] = useState(step);
+  const [running, setRunning] = useState(/** @type {number | null} */ (null)); // the step that is replayed
   useEffect(() => setSeen(at), [at]);
   useEffect(() => setWanted(step), [step]);
   const look = (/** @type {number} */ to) => onSelect({ checkpoint: String(to) });
@@ -82,7 +83,7 @@ function Checkpoints({ run, steps, source, selection, onSelect }) {
     </label>
     <${NumberField} label="Step" name="step" value=${wanted} low=${0} high=${Math.max(...steps, run.step)} onChange=${want} />
     <${Marked} selection=${selection} step=${step} look=${look} />
-    ${!atHand(run, steps, String(wanted)) && html`<${Replay} run=${run} source=${source} step=${wanted} selection=${selection} look=${look} />`}
+    ${(running !== null || !atHand(run, steps, String(wanted))) && html`<${Replay} run=${run} source=${source} step=${wanted} running=${running} setRunning=${setRunning} selection=${selection} look=${look} />`}
   </div>`;
 }
 
@@ -94,31 +95,32 @@ function Marked({ selection, step, look }) {
   </div>`;
 }
 
-/** The button that replays a step whose weights are not kept. @param {{run: any, step: number, source: import("../sources/source.js").Source, selection: any, look: (step: number) => void}} props */
-function Replay({ run, step, source, selection, look }) {
-  const [busy, setBusy] = useState(false);
+/** The button that replays a step whose weights are not kept. @param {{run: any, step: number, running: number | null, setRunning: (step: number | null) => void, source: import("../sources/source.js").Source, selection: any, look: (step: number) => void}} props */
+function Replay({ run, step, running, setRunning, source, selection, look }) {
   const [said, setSaid] = useState("");
   const isShown = useRef(true);
+  const wantedNow = useRef(step);
+  wantedNow.current = step;
   useEffect(() => setSaid(""), [step]);
   useEffect(() => () => {
     isShown.current = false;
   }, []);
   const go = async () => {
-    setBusy(true);
+    setRunning(step);
     setSaid("opening the training");
     const stop = followProgress(source, REPLAY, (words) => words && setSaid(words.includes("of") ? `${words} steps` : words));
     try {
       setReplayed(run, await source.replay({ ...selection, checkpoint: String(step) }), source);
-      if (isShown.current) look(step); // not if another run was chosen meanwhile
+      if (isShown.current && wantedNow.current === step) look(step); // not if another run or step was chosen meanwhile
     } catch (error) {
       setSaid(error instanceof Refused ? error.message : source.gone);
     }
     stop();
-    setBusy(false);
+    setRunning(null);
   };
   return html`<div class="replay">
-    ${busy
-      ? html`<button type="button" onClick=${() => source.end(REPLAY)}>Cancel</button> <span role="status">replaying step ${step}: ${said}</span>`
+    ${running !== null
+      ? html`<button type="button" onClick=${() => source.end(REPLAY)}>Cancel</button> <span role="status">replaying step ${running}: ${said}</span>`
       : html`<button type="button" class="is-main" onClick=${go}>Replay step ${step}</button> <span role="status">${said || "not kept: training is repeated bit for bit, which may take long"}</span>`}
   </div>`;
 }

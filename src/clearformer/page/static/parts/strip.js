@@ -1,5 +1,5 @@
 // The text as a row of tokens, one of them chosen, each coloured by an amount.
-import { html, useRef } from "../core/html.js";
+import { html, useLayoutEffect, useRef } from "../core/html.js";
 import { visible } from "../core/words.js";
 
 /**
@@ -14,6 +14,10 @@ import { visible } from "../core/words.js";
  */
 export function Strip({ tokens, chosen, onChoose, name, shares, say, onOpen }) {
   const list = /** @type {{current: HTMLElement | null}} */ (useRef(null));
+  useLayoutEffect(() => { // the choice may follow an answer: the focus goes with it
+    const focused = /** @type {any} */ (list.current?.getRootNode())?.activeElement;
+    if (focused && list.current?.contains(focused)) /** @type {HTMLElement | null} */ (list.current.querySelector("[aria-selected=true]"))?.focus();
+  }, [chosen]);
   /** @param {KeyboardEvent} event */
   const move = (event) => {
     if (event.key === "Enter") onOpen?.(chosen);
@@ -22,7 +26,6 @@ export function Strip({ tokens, chosen, onChoose, name, shares, say, onOpen }) {
     if (to === undefined) return;
     event.preventDefault();
     onChoose(Math.min(last, Math.max(0, to)));
-    requestAnimationFrame(() => /** @type {HTMLElement | null} */ (list.current?.querySelector("[aria-selected=true]"))?.focus());
   };
   return html`<div class="strip" role="listbox" aria-label=${name} aria-orientation="horizontal" ref=${list} onKeyDown=${move}>
     ${tokens.map((token, i) => html`<span key=${i} role="option" class=${shares && shares[i] < 0 ? "is-less" : ""} tabindex=${i === chosen ? 0 : -1} aria-selected=${i === chosen}

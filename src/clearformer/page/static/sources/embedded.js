@@ -38,6 +38,7 @@ export class Embedded {
     this.progress = quick.progress;
     this.end = quick.end;
     this.replay = quick.replay;
+    this.hasOthers = true;
     this.fixed = Object.keys(index.first).filter((field) => !FOLLOWED.includes(field));
     this.refused = signal("");
     /** @type {Map<string, string>} */

@@ -15,6 +15,7 @@ export class Kernel {
   constructor(model) {
     this.model = model;
     this.gone = "the notebook's kernel does not answer: is it still running?";
+    this.hasOthers = false;
     /** @type {string[]} */
     this.fixed = [];
     this.within = follows;

@@ -17,6 +17,7 @@ export function serverOf(runs) {
   const long = new Set(views.filter(([_, view]) => view.is_long).map(([name]) => name)); // the server runs these in a queue of their own
   const inParts = new Set(views.filter(([_, view]) => view.is_in_parts).map(([name]) => name));
   return {
+    hasOthers: true,
     fixed: [],
     gone: GONE,
     within: follows,
@@ -59,6 +60,8 @@ export async function exported(selection) {
   return (await post("api/export", selection)).blob();
 }
 
+const CONFLICT = 409; // a newer request ended this one
+
 /**
  * @param {string} path
  * @param {any} body
@@ -67,7 +70,7 @@ export async function exported(selection) {
 async function post(path, body, signal) {
   const headers = { "content-type": "application/json" };
   const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
-  if (!response.ok) throw new Refused(await complaint(response));
+  if (!response.ok) throw new Refused(await complaint(response), response.status === CONFLICT);
   return response;
 }
 

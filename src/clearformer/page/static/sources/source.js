@@ -12,12 +12,19 @@
  * @property {(name: string) => Promise<void>} end cancels a long computation
  * @property {(selection: any) => Promise<number[]>} replay has the weights after a step computed again; all steps of the run that can be shown for that reason
  * @property {(view: string, selection: any) => {selection: any, kept: string}} within the selection that a view can show, and in words what it does not follow
+ * @property {boolean} hasOthers whether a page has other views beside one, to go to
  * @property {string[]} fixed fields that cannot be changed
  * @property {string} gone the message to show if the source does not answer at all
  */
 
 /** A request was refused; the message says why in one line. */
-export class Refused extends Error {}
+export class Refused extends Error {
+  /** @param {string} message @param {boolean} [ended] whether it was only ended, by a newer one, and may be made again */
+  constructor(message, ended = false) {
+    super(message);
+    this.ended = ended;
+  }
+}
 
 /** The `within` of a source that follows every selection. @param {string} _ @param {any} selection */
 export function follows(_, selection) {

@@ -56,7 +56,7 @@ function OneHead({ model, selection, overview }) {
       <div class="beside-head">
         ${!isWhole(found) && html`<${Far} model=${model} found=${found} both=${both} overview=${overview} />`}
         <${Read} found=${found} both=${both} selection=${selection} />
-        <p><button type="button" onClick=${() => goTo("score")}>Why does it read this key?</button> <span class="note">opens the score ledger, as Enter or a double click does</span></p>
+        ${model.source.hasOthers && html`<p><button type="button" onClick=${() => goTo("score")}>Why does it read this key?</button> <span class="note">opens the score ledger, as Enter or a double click does</span></p>`}
       </div>
       ${!both && html`<${Over} found=${found} selection=${selection} />`}`}
   </div>`;

@@ -146,7 +146,7 @@ function lookAt(model, found, row, column) {
   const width = found.losses.shape[1];
   const target = found.labels[found.ids.data[row * width + column]];
   const masked = every ? maskedWith(found, row, column) : [];
-  select(model, { text, output, masked, position: position + column, target, foil: null, drawn: [] });
+  select(model, { text, output, masked, position: position + column, key: 0, target, foil: null, drawn: [] });
 }
 
 /** The positions that are masked together with a given one. @param {any} found @param {number} row @param {number} column */

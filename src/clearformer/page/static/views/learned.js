@@ -60,7 +60,7 @@ function seen(window) {
 /** Select a window in all views; of a pair, both sides. @param {any} model @param {string} window @param {string} family */
 function read(model, window, family) {
   const [text, output] = family === "encoder-decoder" ? window.split("\t") : [window, null]; // any other text may hold tabs
-  select(model, { text, output, masked: [], position: -1, target: null, foil: null, drawn: [] });
+  select(model, { text, output, masked: [], position: -1, key: 0, target: null, foil: null, drawn: [] });
 }
 
 export default view(LearnedFrom, { hasControls: true, byHand: true });

@@ -24,7 +24,7 @@ function Score({ model, found }) {
       <section><h3>Written to the key’s vector, <code>${read}</code> at ${key}</h3><${Writers} parts=${found.keys} name="shares of the score by who wrote the key" atFirst=${AT_FIRST} open=${(/** @type {any} */ part) => explain(model, part, key)} /></section>
     </div>
     <${Pairs} found=${found} />
-    <p class="note">each side sums to the score${found.bias !== 0 && ", minus what positions add"}; press a head among the writers to see its own score. <button type="button" onClick=${() => goTo("ledger")}>Back to the residual ledger</button></p>
+    <p class="note">each side sums to the score${found.bias !== 0 && ", minus what positions add"}; press a head among the writers to see its own score.${model.source.hasOthers && html` <button type="button" onClick=${() => goTo("ledger")}>Back to the residual ledger</button>`}</p>
   </div>`;
 }
 
