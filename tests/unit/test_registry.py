@@ -240,15 +240,15 @@ def test_an_objective_has_settings_of_its_own() -> None:
 
 
 class Mentioned(MaskedObjective):
-    kind: Literal["mentioned"] = "mentioned"
+    kind: Literal["mentioned"] = "mentioned"  # type: ignore[assignment]
 
 
 class Rewritten(TranslationObjective):
-    kind: Literal["rewritten"] = "rewritten"
+    kind: Literal["rewritten"] = "rewritten"  # type: ignore[assignment]
 
 
 class Sorted(ClassificationObjective):
-    kind: Literal["sorted"] = "sorted"
+    kind: Literal["sorted"] = "sorted"  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_objectives_of_every_form_of_data_are_checked(settings: Any, task: type[
 def test_parts_of_one_name_in_two_slots_are_removed_alone() -> None:
     @register("data")
     class Words(TextData):
-        kind: Literal["words"] = "words"
+        kind: Literal["words"] = "words"  # type: ignore[assignment]
 
         def documents(self) -> Iterator[str]:
             yield "a"

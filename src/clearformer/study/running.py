@@ -46,7 +46,9 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
         try:
             run = trained(trial, store, reporter or Reporter())
         except NonFiniteError as error:
-            run, measured = None, {DIVERGED: {"diverged_at": error.step}}
+            run = None
+            measured.clear()
+            measured[DIVERGED] = {"diverged_at": error.step}
         seconds = before.seconds if before else trained_seconds(RunFolder(store.runs / trial.key))
         if run is not None:
             try:

@@ -51,6 +51,8 @@ def test_a_tensor_that_is_not_drawn_is_handed_on() -> None:
 class WithBuffer(nn.LayerNorm):
     """A norm with numbers that no file of weights holds."""
 
+    drawn: torch.Tensor
+
     def __init__(self, d: int) -> None:
         super().__init__(d)
         drawn = torch.empty(d).normal_(generator=torch.Generator().manual_seed(1))

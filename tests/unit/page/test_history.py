@@ -409,10 +409,15 @@ def test_a_newer_computation_ends_the_one_before() -> None:
 
 def test_what_nobody_waits_for_any_more_ends() -> None:
     long, left = LongComputations(), threading.Event()
-    with pytest.raises(EndedError, match="one: cancelled"), long.turn("one", left.is_set) as on_step:
-        on_step(1, 3)
-        left.set()
-        on_step(2, 3)
+
+    def computed() -> None:
+        with long.turn("one", left.is_set) as on_step:
+            on_step(1, 3)
+            left.set()
+            on_step(2, 3)
+
+    with pytest.raises(EndedError, match="one: cancelled"):
+        computed()
     with long.turn("two"):  # its turn has ended with it
         pass
 

@@ -13,6 +13,7 @@ from clearformer.study.report.words import (
     mean_text,
     named,
     number,
+    power_of_ten,
     signed_text,
 )
 

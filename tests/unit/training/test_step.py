@@ -193,11 +193,12 @@ def test_the_trial_of_a_compiled_step_changes_no_buffer(
     made: Callable[..., TrainStep], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = made()
-    step.model.register_buffer("n_read", torch.zeros(()))
+    model: Any = step.model
+    model.register_buffer("n_read", torch.zeros(()))
 
     def counting(loss: Callable[..., Tensor], **_: Any) -> Callable[..., Tensor]:
         def counted(*batch: Tensor) -> Tensor:
-            step.model.n_read = step.model.n_read + 1
+            model.n_read = model.n_read + 1
             return loss(*batch)
 
         return counted
@@ -205,6 +206,6 @@ def test_the_trial_of_a_compiled_step_changes_no_buffer(
     monkeypatch.setattr(step_module, "compile_step", counting)
     monkeypatch.setattr(step_module, "kernels_together", lambda *_: nullcontext())
     step.compile(Reporter())
-    assert step.model.n_read == 0
+    assert model.n_read == 0
     step.gradients(0)
-    assert step.model.n_read == 1
+    assert model.n_read == 1

@@ -164,8 +164,8 @@ def test_numbers_of_an_optimizer_come_back_as_they_were_and_anything_else_is_ref
 
 
 def test_the_average_has_the_buffers_of_now() -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
-    average = copy.deepcopy(model)
+    model: Any = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+    average: Any = copy.deepcopy(model)
     with torch.no_grad():
         model(torch.randn(8, 3))
     move_average(average, model, 0.9)
