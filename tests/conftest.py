@@ -65,6 +65,7 @@ gc.disable()  # during collection, which makes a million objects and hardly any 
 def pytest_collection_finish() -> None:
     """Exclude the collected tests, which stay to the end, from every later garbage collection."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 

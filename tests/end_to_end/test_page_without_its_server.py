@@ -42,22 +42,35 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def files(runs: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The pages of all families as files."""
+    """The pages of all families as files; each view has a picture, and the three that are looked at have their own."""
     folder = tmp_path_factory.mktemp("pages")
     outputs = {"encoder-decoder": {"output": "the river"}}
-    return {
-        family: cf.export_page(
-            run, folder / f"{family}.html", text=TEXT, pictures=family == "decoder", **outputs.get(family, {})
-        )
-        for family, run in runs.items()
-    }
+    drawn = export.picture_of
+
+    def few(view: Any, answer: Any) -> str | None:
+        if view.beside or "found" not in answer or view.function in ("ledger", "block", "next_draw"):
+            return drawn(view, answer)
+        return "<?xml version='1.0'?><svg xmlns='http://www.w3.org/2000/svg'/>"
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(export, "picture_of", few)
+        return {
+            family: cf.export_page(
+                run,
+                folder / f"{family}.html",
+                text=TEXT,
+                pictures=family == "decoder",
+                **outputs.get(family, {}),
+            )
+            for family, run in runs.items()
+        }
 
 
 @pytest.fixture(scope="module")
 def context() -> Iterator[Any]:
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         api.expect.set_options(timeout=MOST_WAITING)
         yield context
@@ -155,6 +168,7 @@ def test_a_link_to_a_view_leads_there_though_the_views_above_come_meanwhile(
     opened = Opened(context, files["decoder"].as_uri())
     page = opened.page
     page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(reduced_motion="no-preference")  # the way there is what is tested
     page.get_by_role("link", name="Beam tree").click()
     assert top_at_rest(page) == place
     page.mouse.move(width / 2, 600)
@@ -375,7 +389,7 @@ const model = {
 take(await read("/traits", {}));
 window.end = widget.render({ model, el: document.getElementById("cell") });
 </script>"""
-SENT = ("view", "title", "about", "uses", "stylesheet", "selection", "error", "answered")
+SENT = ("view", "title", "about", "uses", "stylesheet", "selection", "asked", "error", "answered")
 
 
 class Notebook:

@@ -94,9 +94,17 @@ def test_the_numbers_in_it_are_the_lens_own(runs: dict[str, Any], family: str, t
         assert i in heads or answers[i]["selection"]["head"] == 1
 
 
+def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let an exported page have these views alone, which are those that a test looks at."""
+    monkeypatch.setattr(export, "VIEWS", {name: VIEWS[name] for name in names})
+    beside = {name: chosen for name, chosen in export.BESIDE.items() if name in names}
+    monkeypatch.setattr(export, "BESIDE", beside)
+
+
 def test_the_heads_of_both_texts_are_held_however_long_the_texts_are(
-    runs: dict[str, Any], tmp_path: Path
+    runs: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    only(monkeypatch, "attention", "block", "score", "pattern")
     run, longer = runs["encoder-decoder"], "the bank of the river is by the bank of the river"
     for text, output in (("the bank", longer), (longer, "the bank")):
         parts: tuple[dict[str, Any], ...] = ({}, {"part": "encoder"})
@@ -292,8 +300,12 @@ def test_the_command_writes_it_and_opens_no_server(
 
 
 def test_the_command_writes_the_difference_of_two_runs(
-    runs: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    only(monkeypatch, "tokens", "ledger")
     run = runs["decoder"]
     torch.manual_seed(2)
     other = cf.Run(cf.build(run.model.config), run.tokenizer).save(tmp_path / "another")

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from clearformer import threads
+from clearformer.cost.rates import Rate
 from clearformer.errors import (
     CheckpointError,
     ConfigError,
@@ -38,6 +39,7 @@ from clearformer.training import limits, loop, setup
 from clearformer.training.config import RunConfig
 from clearformer.training.evaluator import Evaluator
 from clearformer.training.loop import Training, TrainResult, train
+from clearformer.training.planning import duration
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.processes.interrupts import ENDING, Interrupts
 from clearformer.training.reporting.report import Reporter
@@ -286,6 +288,10 @@ def test_the_folder_holds_what_was_decided(
     monkeypatch.chdir(text_file.parent)
     settings = ("train.dtype=auto", "train.compile=auto", "train.max_steps=2", f"data.path={text_file.name}")
     monkeypatch.setattr(setup, "resolve_dtype", lambda name, device: "bfloat16")
+    rate = Rate(
+        "a cpu", "bfloat16", 1e9, "measured", 0.5
+    )  # not measured: products in bfloat16 take seconds here
+    monkeypatch.setattr(duration, "measured_rate", lambda *_, **__: rate)
     outcome = trained("a", *settings)
 
     config = run_folder("a").read_config()
