@@ -12,6 +12,7 @@ import hashlib
 import inspect
 import os
 import re
+import sys
 import tomllib
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +30,7 @@ from clearformer.parts import load_installed_parts
 
 NONE = "none"  # TOML has no null: an absent value is written as this word where the field allows it
 OWN_KIND = "; load your own kinds with --import FILE.py, or by importing them in Python"
+LIBRARIES = {"numpy", "pydantic", "pydantic_core", "tokenizers", "torch", "transformers", "typing_extensions"}
 CODE_DIGITS = 16  # hex digits of a hash of code
 LARGEST_FILE = 2**20  # bytes of settings; a run's are a few thousand, and its labels
 LARGEST_WHOLE = 2**63 - 1  # the largest integer of torch and NumPy
@@ -190,6 +192,12 @@ def is_packaged(part: Any) -> bool:
     return part.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
+def is_users(part: type) -> bool:
+    """Whether a class is a user's: not of this package, of Python, or of the libraries that users derive from."""
+    library = part.__module__.partition(".")[0]
+    return not is_packaged(part) and library not in LIBRARIES and library not in sys.stdlib_module_names
+
+
 def code_hash(part: type) -> str | None:
     """Return the hash of the files that define a class of the user's and its bases, or of the classes without a file.
 
@@ -198,11 +206,11 @@ def code_hash(part: type) -> str | None:
     if is_packaged(part):
         return None
     sources: dict[bytes, None] = {}  # each file once
-    for own in takewhile(lambda each: not is_packaged(each), part.__mro__):
+    for own in filter(is_users, part.__mro__):
         try:
             file = Path(inspect.getsourcefile(own) or "")
             sources[file.read_bytes() if file.is_file() else inspect.getsource(own).encode()] = None
-        except (OSError, TypeError):  # of a base in C, such as object, too
+        except (OSError, TypeError):
             if own is part:
                 return None
     code = b"".join(sources)

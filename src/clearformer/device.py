@@ -458,17 +458,17 @@ def deterministic_kernels(device: torch.device, compiled: bool = False) -> Itera
         )
     mode = WARN if device.type == "mps" else RAISE
     # No code here reads memory before writing it.
-    with _determinism.set_to((mode, False)), _compiler_told(mode) if compiled else contextlib.nullcontext():
+    with _determinism.set_to((mode, False)), _compiler_told() if compiled else contextlib.nullcontext():
         yield
 
 
 @contextmanager
-def _compiler_told(mode: int) -> Iterator[None]:
+def _compiler_told() -> Iterator[None]:
     """Let kernels that this thread compiles inside the `with` block be deterministic too."""
     import torch._inductor.config as compiler
 
     before = compiler.deterministic
-    compiler.deterministic = mode != ALLOW
+    compiler.deterministic = True
     try:
         yield
     finally:

@@ -1,6 +1,7 @@
 """Parts of one's own: registered, refused, brought by a file or a package, and checked like those of the package."""
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -503,7 +504,8 @@ def test_a_run_whose_kind_is_unknown_says_which_and_how_to_bring_it(
 def test_an_installed_package_s_parts_are_found_when_a_kind_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "package_of_parts.py").write_text(PARTS.replace("from_a_file", "from_a_package"))
+    text = '@cf.register("text")\ndef texts_of_a_package():\n    yield "a"\n'
+    (tmp_path / "package_of_parts.py").write_text(PARTS.replace("from_a_file", "from_a_package") + text)
     monkeypatch.syspath_prepend(tmp_path)
     entry = metadata.EntryPoint("mine", "package_of_parts", parts.ENTRY_POINTS)
     asked: list[str] = []
@@ -523,12 +525,14 @@ def test_an_installed_package_s_parts_are_found_when_a_kind_is_missing(
         # Also where no slot of a configuration is looked at first.
         found: dict[str, Callable[[], Any]] = {
             "data": lambda: form_of("from_a_package"),
-            "text": lambda: kind_of({"name": "text_of_a_package"}),
+            "text": lambda: kind_of({"name": "texts_of_a_package"}) == "text",
             "study": studies,
         }
         for find in found.values():
+            unregister("text", "texts_of_a_package")
+            sys.modules.pop("package_of_parts")
             parts.load_installed_parts.cache_clear()
-            find()
+            assert find()
         assert asked == ["clearformer.parts"] * 4
     finally:
         parts.load_installed_parts.cache_clear()

@@ -16,7 +16,7 @@ from clearformer.data.pairs.sources import BUILT_IN_PAIRS
 from clearformer.data.text.config import TextData
 from clearformer.data.text.preparing import Dataset, Progress, prepare
 from clearformer.data.text.sources import BUILT_IN
-from clearformer.parts import is_known
+from clearformer.parts import is_known, load_installed_parts
 from clearformer.text import CharTokenizerSpec, Tokenizer, TokenizerConfig
 
 Data = Annotated[TextData | PairsData | LabelledData, Field(discriminator="kind")]
@@ -70,8 +70,11 @@ def kind_of(settings: Mapping[str, Any]) -> str | None:
     """
     if isinstance(kind := settings.get("kind"), str):
         return kind
-    if isinstance(name := settings.get("name"), str) and is_known(name, names := built_in_names()):
-        return names.get(name) or built_in_names()[name]
+    if isinstance(name := settings.get("name"), str):
+        if name not in built_in_names():
+            load_installed_parts()  # one of which may have registered it
+        if kind := built_in_names().get(name):
+            return kind
     fitting = [kind for kind, spec in KINDS.items() if set(settings) <= spec.model_fields.keys()]
     return fitting[0] if len(fitting) == 1 else None
 

@@ -306,7 +306,7 @@ def json_object(where: str, line: str) -> dict[str, Any]:
         DataError: it is not JSON, or not an object.
     """
     try:
-        record = json.loads(line, parse_int=_whole_number)
+        record = _JSON.decode(line)
     except json.JSONDecodeError as error:
         raise DataError(
             f"{where}: not JSON ({error.msg}, column {error.colno}); a JSONL file has one object per line"
@@ -324,6 +324,11 @@ def _whole_number(digits: str) -> int | float:
         return int(digits)
     except ValueError:
         return math.inf
+
+
+_JSON = json.JSONDecoder(
+    parse_int=lambda digits: _whole_number(digits)
+)  # one for all lines, as making it takes time
 
 
 def json_field(where: str, record: dict[str, Any], field: str, fix: str) -> Any:

@@ -180,7 +180,8 @@ class FileShard:
 
     def __init__(self, path: Path, n_tokens: int, dtype: np.dtype):
         self._path, self._n_tokens, self._dtype = path, n_tokens, dtype
-        self._descriptor = os.open(path, os.O_RDONLY)
+        with read_errors(path):
+            self._descriptor = os.open(path, os.O_RDONLY)
         weakref.finalize(self, os.close, self._descriptor)
 
     def __len__(self) -> int:
@@ -268,11 +269,10 @@ def read_manifest_of(
     if given != version:
         raise ShardError(f"{path}: format version {given}; this clearformer reads version {version}")
     for file, size in files:
-        found = file.stat().st_size if file.is_file() else None
+        with read_errors(file):
+            found = file.stat().st_size
         if found != size:
-            raise ShardError(
-                f"{file}: {'missing' if found is None else f'damaged: {found} bytes instead of {size}'}"
-            )
+            raise ShardError(f"{file}: damaged: {found} bytes instead of {size}")
     return manifest
 
 

@@ -65,7 +65,8 @@ def build_undrawn(config: ModelConfig) -> Any:
 class _NothingIsDrawn(TorchFunctionMode):
     """A mode in which the functions that fill a parameter with initial numbers do nothing.
 
-    Other tensors are filled: a buffer that no file of weights holds has only what its constructor sets.
+    Other tensors are filled: a buffer that no file of weights holds has only what its constructor sets. torch's global
+    generator stays as it was.
     """
 
     def __torch_function__(
@@ -76,4 +77,6 @@ class _NothingIsDrawn(TorchFunctionMode):
             tensor = args[0] if args else given["tensor"]
             if isinstance(tensor, nn.Parameter):
                 return tensor
+            with torch.random.fork_rng(devices=[]):
+                return func(*args, **given)
         return func(*args, **given)

@@ -14,7 +14,6 @@ from clearformer.text.tokenizer import Merge, OwnTokenizer, require_unicode
 
 CHUNK_CHARS = 1 << 14
 CHUNKS_AT_ONCE = 64
-MOST_LEARNED = 2**31 - 1  # characters of texts to learn from: the trainers count pairs in 31 bits
 LONGEST_LEARNED = 1024  # characters of one pre-token: a trainer's time grows with their square
 
 LOWERCASE = {"type": "Lowercase"}
@@ -109,17 +108,12 @@ def training_pieces(texts: Iterable[str]) -> Iterator[str]:
     runs are cut every `LONGEST_LEARNED` characters.
 
     Raises:
-        TokenizerError: the texts are empty or longer than the library can count, or have half of a surrogate pair.
+        TokenizerError: the texts are empty, or have half of a surrogate pair.
     """
-    empty, n_chars = True, 0
+    empty = True
     for text in texts:
         require_unicode(text)
-        empty, n_chars = empty and not text, n_chars + len(text)
-        if n_chars > MOST_LEARNED:
-            raise TokenizerError(
-                f"the texts have more than {MOST_LEARNED:,} characters, and pairs of tokens are counted in 31 bits: "
-                "learn from a part of them"
-            )
+        empty = empty and not text
         for piece in recut(chunks(text)):
             yield from _learnable(piece) if len(piece) > 2 * CHUNK_CHARS else (piece,)
     if empty:

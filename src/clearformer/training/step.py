@@ -107,9 +107,8 @@ class TrainStep:
         start = time.perf_counter()
         reporter.say("compiling the step (train.compile=false skips this)")
         on_cpu = self.device.type == "cpu"
-        buffers = {
-            name: buffer.clone() for name, buffer in self.model.named_buffers()
-        }  # the trial may change some
+        # The trial may change some buffers, or put others in their places.
+        buffers = [(name, buffer, buffer.clone()) for name, buffer in self.model.named_buffers()]
         loss = compile_step(self.task_loss, dynamic=self.task.shapes_vary or None, any_threads=on_cpu)
         self.compute_loss = partial(self.in_product_type, loss)
         try:
@@ -125,9 +124,10 @@ class TrainStep:
             reporter.say(f"compiled in {time.perf_counter() - start:.0f} s")
         finally:
             self.model.zero_grad()
-            for name, before in buffers.items():
+            for name, buffer, before in buffers:
                 module, _, last = name.rpartition(".")
-                setattr(self.model.get_submodule(module), last, before)
+                buffer.copy_(before)
+                setattr(self.model.get_submodule(module), last, buffer)
 
     def take(self, progress: Progress) -> StepResult:
         """Take the step after `progress`.

@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from clearformer.lens.learning.agreement import rank_correlation
 from clearformer.lens.learning.counterfactual import rows_left_out
 from clearformer.lens.learning.preconditioning import preconditioner_of, steps_of
 from clearformer.lens.learning.prediction import gradients_of, prediction_of
-from clearformer.lens.learning.reopening import reopen
+from clearformer.lens.learning.reopening import Moment, reopen
 from clearformer.lens.learning.tracin import direction, inner_product, products
 from clearformer.model import ModelConfig, build
 from clearformer.training.optim.optimizers import Adam, AdamW, Muon
+from clearformer.training.optim.schedules import WarmupStableDecay
 from clearformer.training.store.checkpoint import load_checkpoint
+from clearformer.training.store.folder import LrFactors
 from clearformer.training.store.state import TrainState
 from clearformer.training.tasks import NextTokenTask, Task
 from clearformer.training.tasks.rows import rows_of_batch
@@ -531,3 +534,18 @@ def test_an_optimizer_of_one_s_own_is_not_the_one_that_it_is_derived_from() -> N
     assert preconditioner_of(torch.optim.SGD(weights, lr=1.0))(torch.ones(1), {}, {}) == 1
     with pytest.raises(UserError, match="what Signs does to one window's gradient is unknown"):
         preconditioner_of(Signs(weights, lr=1.0))
+
+
+def test_a_step_s_rate_is_the_recorded_one_or_follows_the_clock(run: Any, home: Path) -> None:
+    """At the last checkpoint of a run by the wall clock the rate of now is 0."""
+    folder = copy_of(home, "by-the-wall-clock")
+    moment = reopen(cf.load("by-the-wall-clock")).moment(12)
+    assert moment.lr_factor(3) == LrFactors.read(folder / "lr_factors.f64")[3]
+    schedule = WarmupStableDecay(decay=1.0)
+    train = moment.config.train.replace(
+        max_steps=None, max_wall_seconds=60.0, schedule=schedule, warmup_steps=0
+    )
+    late = replace(moment.progress, wall_before=10.0, wall_seconds=58.0, wall_after=2.0)
+    by_clock = Moment(moment.config.replace(train=train), moment.state, late, np.zeros(0))
+    rates = [by_clock.lr_factor(step) for step in (0, 6, 12)]
+    assert rates[0] > rates[1] > rates[2] == 0

@@ -195,10 +195,13 @@ def test_the_trial_of_a_compiled_step_changes_no_buffer(
     step = made()
     model: Any = step.model
     model.register_buffer("n_read", torch.zeros(()))
+    model.register_buffer("in_place", torch.zeros(()))
+    alias = model.in_place
 
     def counting(loss: Callable[..., Tensor], **_: Any) -> Callable[..., Tensor]:
         def counted(*batch: Tensor) -> Tensor:
             model.n_read = model.n_read + 1
+            alias.add_(1)
             return loss(*batch)
 
         return counted
@@ -206,6 +209,6 @@ def test_the_trial_of_a_compiled_step_changes_no_buffer(
     monkeypatch.setattr(step_module, "compile_step", counting)
     monkeypatch.setattr(step_module, "kernels_together", lambda *_: nullcontext())
     step.compile(Reporter())
-    assert model.n_read == 0
+    assert model.n_read == model.in_place == alias == 0
     step.gradients(0)
-    assert model.n_read == 1
+    assert model.n_read == model.in_place == alias == 1

@@ -222,7 +222,8 @@ def with_edits(
             affect that. An encoder-decoder given neither an output nor a position continues an empty output.
         held_out: The number of rows of the run's held-out data to measure the loss on, evenly spaced and always the
             same; 0 measures none.
-        max_new_tokens: The length of the continuations; 0 makes none.
+        max_new_tokens: The length of the continuations; 0 makes none. With edits at positions they end where the
+            context would leave the text's beginning behind.
         temperature: See `Sampling`, also for the next four.
         top_k: See `Sampling`.
         top_p: See `Sampling`.

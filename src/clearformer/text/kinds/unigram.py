@@ -22,13 +22,14 @@ SPACE = "▁"
 NORMALIZERS: dict[str, dict[str, Any] | None] = {"none": None, "nfkc": {"type": "NFKC"}}
 BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
-# Without these characters as tokens, the text "<0x41>" would be encoded as the byte 0x41.
 _HEX = "0123456789abcdefABCDEF"
 READ_AS_BYTES = frozenset(f"<0x{one}{other}>" for one in _HEX + "+" for other in _HEX)
-"""The pieces that the library `tokenizers` decodes as bytes."""
+"""The pieces that the library `tokenizers` decodes as bytes, which no text teaches."""
+
+# Without these characters as tokens, the text "<0x41>" would be encoded as the byte 0x41.
 SPELL_BYTE_PIECES = tuple("0123456789<>ABCDEFx")
 
-_BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")  # in capitals alone: "<0xab>" may be learned from a text
+_BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")  # in capitals alone, as our own files have them
 SCORE_DIGITS = 6
 
 Piece = tuple[str, float]

@@ -60,6 +60,7 @@ export function Curve({ title, series, lines, marks = [], levels = [], log = fal
         if (select.width) part.current = { min: posToVal(select.left, "x"), max: posToVal(select.left + select.width, "x") };
       }], draw: [(/** @type {any} */ chart) => paintMarks(chart, told.current, { ink: hue("--ink"), quiet: hue("--quiet"), paper: hue("--sheet") })] },
     }, data, element);
+    if (part.current) plot.current.setScale("x", part.current); // drawn anew, in other colours
     plot.current.over.addEventListener("click", () => {
       if (plot.current.cursor.left >= 0) told.current.onPick?.(plot.current.posToVal(plot.current.cursor.left, "x"));
     });

@@ -111,6 +111,7 @@ function Replay({ run, step, running, setRunning, source, selection, look }) {
     const stop = followProgress(source, REPLAY, (words) => words && setSaid(words.includes("of") ? `${words} steps` : words));
     try {
       setReplayed(run, await source.replay({ ...selection, checkpoint: String(step) }), source);
+      setSaid("");
       if (isShown.current && wantedNow.current === step) look(step); // not if another run or step was chosen meanwhile
     } catch (error) {
       setSaid(error instanceof Refused ? error.message : source.gone);

@@ -60,7 +60,7 @@ export async function exported(selection) {
   return (await post("api/export", selection)).blob();
 }
 
-const CONFLICT = 409; // a newer request ended this one
+const CONFLICT = 409; // it was ended, by the user or by a newer request
 
 /**
  * @param {string} path

@@ -1,5 +1,5 @@
 // The training of a run, live while it trains: curves by step, two marks on them, and detected events.
-import { colour, isDark } from "../core/colours.js";
+import { colour, useDark } from "../core/colours.js";
 import { html, isFixed, render, select, useEffect, useMemo, useState, useTrait } from "../core/html.js";
 import { knownSteps, liveOf, merged } from "../core/live.js";
 import { useSignal } from "../core/signal.js";
@@ -90,16 +90,17 @@ function hintOf(step, atHand) {
 
 /** The gradient norm of every part of the model, from the first layer to the last. @param {{lines: any[], marks: any[], onPick: any}} props */
 function ByLayer({ lines, marks, onPick }) {
+  const dark = useDark();
   const names = Object.keys(lines.find((line) => Object.keys(line).some((name) => name.startsWith(BY_LAYER))) ?? {}).filter((name) => name.startsWith(BY_LAYER));
   if (!names.length) return null;
-  const series = names.map((name, i) => ({ name, label: name.slice(BY_LAYER.length).replace("_blocks.", " layer ").replace("blocks.", "layer "), colour: shade(i, names.length) }));
+  const series = names.map((name, i) => ({ name, label: name.slice(BY_LAYER.length).replace("_blocks.", " layer ").replace("blocks.", "layer "), colour: shade(i, names.length, dark) }));
   return html`<${Curve} title="gradient norm by layer, from the first to the last (logarithmic)" series=${series} lines=${lines} marks=${marks} log onPick=${onPick} />`;
 }
 
-/** A shade from dark to light, within the range that is visible on the page. @param {number} i @param {number} n */
-function shade(i, n) {
+/** A shade from dark to light, within the range that is visible on the page. @param {number} i @param {number} n @param {boolean} dark */
+function shade(i, n, dark) {
   const part = n > 1 ? i / (n - 1) : 0;
-  return `rgb(${colour(isDark() ? 0.3 + 0.7 * part : 0.85 * part, 0, 1, false).join()})`;
+  return `rgb(${colour(dark ? 0.3 + 0.7 * part : 0.85 * part, 0, 1, false).join()})`;
 }
 
 /** The list of events. @param {{model: any, events: any, kept: number[], mark: (fields: any) => void, ask: () => void}} props */
