@@ -326,9 +326,8 @@ def _whole_number(digits: str) -> int | float:
         return math.inf
 
 
-_JSON = json.JSONDecoder(
-    parse_int=lambda digits: _whole_number(digits)
-)  # one for all lines, as making it takes time
+_JSON = json.JSONDecoder(parse_int=_whole_number)
+"""One for all lines: making it takes as long as reading a line."""
 
 
 def json_field(where: str, record: dict[str, Any], field: str, fix: str) -> Any:

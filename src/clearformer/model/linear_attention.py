@@ -80,8 +80,7 @@ class LinearModule(ProjectedHeads):
                 causal_linear_attention(q, k, v, cache)  # updates the sums that later calls read
                 k, v = all_of_them
             attend = mask.attend(None)
-            scores = (
-                self.hook_attn_scores(q @ k.transpose(-2, -1) * attend) * attend
-            )  # whatever a hook writes there
+            # Again behind the hook: whatever it writes there, no query reads ahead.
+            scores = self.hook_attn_scores(q @ k.transpose(-2, -1) * attend) * attend
             return self.hook_pattern(linear_pattern(scores)) @ v
         return causal_linear_attention(q, k, v, cache) if mask.causal else linear_attention(q, k, v)

@@ -139,9 +139,8 @@ class WordPieceTokenizerSpec(Spec):
         specials = self._specials(specials)
         reader = untrained(BERT_WORDS, tokenizers.models.BPE(), bert_normalizer(self.lowercase))
         counted = count_pre_tokens(reader, texts)
-        words = Counter(
-            {word: n for word, n in counted.items() if len(word) <= MAX_WORD_CHARS}
-        )  # others are unknown
+        # Longer words are unknown to WordPiece, and so teach nothing.
+        words = Counter({word: n for word, n in counted.items() if len(word) <= MAX_WORD_CHARS})
         characters = most_frequent_characters(words)
         if not characters:
             raise TokenizerError(

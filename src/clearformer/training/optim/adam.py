@@ -58,11 +58,9 @@ class FusedAdam(Optimizer):
         )
 
     def _first_state(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """Set both averages to 0; the fused kernel takes the number of steps as a tensor."""
+        """Set both averages to 0; the fused kernel takes the number of steps as a tensor, CUDA's one in float32."""
         self.state[parameter] = {
-            "step": torch.zeros(
-                (), dtype=torch.float32, device=parameter.device
-            ),  # as CUDA's kernel reads it
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),
             "exp_avg_sq": torch.zeros_like(parameter),
         }
