@@ -160,8 +160,8 @@ def test_the_next_command_is_for_the_family_and_the_field(tmp_path: Path):
     (tmp_path / "docs.jsonl").write_text('{"body": "a text of words"}\n')
     out, given = tmp_path / "t.json", (tmp_path / "docs.jsonl", "--field", "body", "--force")
     for family, words in (
-        ("decoder", f"clearformer train tokenizer=file tokenizer.path={out} data.path="),
-        ("encoder", f"clearformer train masked tokenizer=file tokenizer.path={out} data.path="),
+        ("decoder", f"train tokenizer=file tokenizer.path={out} data.path="),
+        ("encoder", f"train masked tokenizer=file tokenizer.path={out} data.path="),
         (
             "encoder-decoder",
             f"train translate tokenizer=file tokenizer.path={out} data.source=FILE data.target=FILE",

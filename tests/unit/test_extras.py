@@ -45,7 +45,7 @@ USES: list[tuple[str, str, Callable[[], object]]] = [
     ("sacrebleu", "metrics", lambda: evaluate_translation(None, ["un chat"], ["a cat"])),  # type: ignore[arg-type]
     ("sklearn.linear_model", "metrics", lambda: tfidf_baseline(["a", "b"], ["x", "y"], ["a"], ["x"])),
     ("scipy.optimize", "metrics", lambda: matched("pattern", ["a"], ["b"], torch.ones(1, 1))),
-    ("matplotlib.figure", "figures", draw),
+    ("matplotlib", "figures", draw),
     ("gguf", "gguf", gguf_package),
     ("torch.utils.tensorboard", "tensorboard", summary_writer_type),
     ("starlette.applications", "page", lambda: look("any run")),

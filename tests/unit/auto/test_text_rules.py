@@ -245,7 +245,8 @@ def test_a_packed_file_counts_as_what_it_holds(tmp_path: Path) -> None:
 def test_held_out_files_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a" * 50)
     (tmp_path / "b.txt").write_text("b" * 5000)
-    given = {"val_path": str(tmp_path / "b.txt"), "test_path": str(tmp_path / "b.txt")}
+    (tmp_path / "c.txt").write_text("b" * 5000)
+    given = {"val_path": str(tmp_path / "b.txt"), "test_path": str(tmp_path / "c.txt")}
     assert text_bytes(TextData(path=str(tmp_path / "a.txt"), **given)) == 50
 
 

@@ -96,9 +96,13 @@ class Client:
         assert status == 200, body.decode()
         return json.loads(body)
 
-    def refusal(self, name: str, because: int = 400, **selection: Any) -> str:
-        status, _, body = self.ask("POST", f"/api/view/{name}", selection)
-        assert status == because, body[:200]
+    def refusal(self, name: str, **selection: Any) -> str:
+        return self.refused(400, name, **selection)
+
+    def refused(self, status: int, name: str, /, **selection: Any) -> str:
+        """The words with which a view is refused, with a certain status."""
+        found, _, body = self.ask("POST", f"/api/view/{name}", selection)
+        assert found == status, body[:200]
         return json.loads(body)["error"]
 
 

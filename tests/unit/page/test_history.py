@@ -312,7 +312,7 @@ def test_what_is_ended_says_so(pages: dict[str, Client], monkeypatch: pytest.Mon
 
     monkeypatch.setattr(lens, "tracin", endless)
     lines: list[str] = []
-    asking = threading.Thread(target=lambda: lines.append(page.refusal("learned", 409, **first)))
+    asking = threading.Thread(target=lambda: lines.append(page.refused(409, "learned", **first)))
     asking.start()
     assert begun.wait(20)
     status, _, _ = page.ask("POST", "/api/end/learned")

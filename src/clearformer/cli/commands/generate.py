@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from clearformer.decoding import Continuation, Sample
     from clearformer.run import Run
 
+LONGEST_EXAMPLE = 40  # characters of a prompt that a hint repeats
+
 app = typer.Typer(add_completion=False)
 
 FOR_SAMPLES = (
@@ -185,7 +187,8 @@ def check_known_characters(run: "Run", prompt: str, name: str) -> None:
 
     hint = ""
     if "\\n" in prompt and name == "--prompt":
-        hint = "contains a backslash and an n; for a newline, type --prompt $'...' in bash"
+        example = "..." if "'" in prompt or len(prompt) > LONGEST_EXAMPLE else prompt
+        hint = f"contains a backslash and an n; for a newline, type --prompt $'{example}' in bash"
     try:
         run.tokenizer.encode(prompt)
     except TokenizerError as error:

@@ -90,10 +90,9 @@ def weights_of(model: nn.Module, copy: bool = False) -> dict[str, Tensor]:
     """
     weights: dict[str, Tensor] = {}
     seen: set[int] = set()
-    for name, value in model.state_dict().items():
-        shared = value.untyped_storage().data_ptr()
-        weights[name] = _on_cpu(value.detach(), copy or shared in seen)
-        seen.add(shared)
+    for name, value in model.state_dict(keep_vars=True).items():
+        weights[name] = _on_cpu(value.detach(), copy or id(value) in seen)
+        seen.add(id(value))
     return weights
 
 
