@@ -190,6 +190,23 @@ def test_the_vocabulary_is_ours(tmp_path: Path) -> None:
     assert fields["tokenizer.ggml.add_bos_token"].contents() is True
 
 
+@pytest.mark.parametrize(("eos", "ending"), [(True, "<eos>"), (False, "ÿ")])
+def test_texts_end_at_no_token_that_a_text_has(eos: bool, ending: str) -> None:
+    """llama.cpp ends them at GPT-2's token 11, the comma, where a file names none."""
+    tokenizer = BPETokenizerSpec(vocab_size=270, eos=eos).train([TEXT])
+    vocabulary = vocabulary_of(tokenizer, tokenizer.vocab_size)
+    assert vocabulary["tokens"][vocabulary["ids"]["eos"]] == ending
+    assert vocabulary["ids"]["eos"] not in tokenizer.encode("ÿ, and <eos>")
+
+
+def test_a_vocabulary_without_such_a_token_is_refused() -> None:
+    document = json.loads(BPETokenizerSpec(vocab_size=270).train([TEXT]).to_json())
+    document["model"]["vocab"]["no byte"] = document["model"]["vocab"].pop("ÿ")
+    imported = ImportedTokenizer(document, {})
+    with pytest.raises(ClearformerError, match=r"no token ends a text .* train with tokenizer\.eos=true"):
+        vocabulary_of(imported, imported.vocab_size)
+
+
 def test_an_added_token_of_an_imported_vocabulary_is_one_that_a_text_is_searched_for() -> None:
     document = json.loads(TOKENIZER.to_json())
     document["added_tokens"].append(

@@ -226,6 +226,31 @@ def test_a_file_that_is_no_sentencepiece_model(content: bytes, marian: Path) -> 
         from_older_files(marian)
 
 
+@pytest.mark.parametrize(
+    ("number", "value", "said"),
+    [
+        (3, {3: 0}, "add_dummy_prefix=false"),
+        (3, {5: 0}, "escape_whitespaces=false"),
+        (2, {35: 1}, "byte_fallback=true"),
+    ],
+)
+def test_a_model_that_cuts_otherwise_is_refused(
+    number: int, value: dict[int, int], said: str, marian: Path
+) -> None:
+    """Of two messages of a kind, the first is read."""
+    fields = b"".join(varint(key << 3) + varint(each) for key, each in value.items())
+    model = (marian / "source.spm").read_bytes()
+    (marian / "source.spm").write_bytes(varint(number << 3 | 2) + varint(len(fields)) + fields + model)
+    with pytest.raises(TokenizerError, match=rf"source\.spm: {said}, which clearformer lacks; save"):
+        from_older_files(marian)
+
+
+def varint(value: int) -> bytes:
+    """Write a number as a protocol buffer does."""
+    head = bytes([value & 0x7F | (0x80 if value > 0x7F else 0)])
+    return head + varint(value >> 7) if value > 0x7F else head
+
+
 def test_a_vocabulary_without_an_end(marian: Path) -> None:
     vocab = json.loads((marian / "vocab.json").read_text())
     (marian / "vocab.json").write_text(

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from clearformer.auto import labelled, pairs, text
-from clearformer.auto.budget import Budget, Recommendation, measure
+from clearformer.auto.budget import Budget, Recommendation, for_processes, measure
 from clearformer.data import form_of
 from clearformer.training.config import RunConfig
+from clearformer.training.processes.distributed import Place
 
 __all__ = ["RULES", "Budget", "Recommendation", "Rules", "auto", "auto_for", "measure"]
 
@@ -45,13 +46,13 @@ def auto(form: str = "text") -> RunConfig:
 
 
 def auto_for(wanted: RunConfig) -> RunConfig:
-    """Choose the run for a configuration's data, time and device, and log the reasons.
+    """Choose the run for a configuration's data, time, device and processes, and log the reasons.
 
     Raises:
         DataError: there are no such data.
     """
-    form = form_of(wanted.data.kind)
-    choice = RULES[form].choose(measure(wanted, auto(form).tokenizer))
+    form, place = form_of(wanted.data.kind), Place.of_this_process()
+    choice = RULES[form].choose(measure(wanted, auto(form).tokenizer, place))
     for reason in choice.reasons:
         logger.info("auto: %s", reason)
-    return choice.run
+    return for_processes(choice.run, place.count)

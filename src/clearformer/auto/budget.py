@@ -17,8 +17,10 @@ from clearformer.errors import DataError
 from clearformer.resources import memory_here
 from clearformer.text import TokenizerConfig
 from clearformer.training.config import RunConfig
+from clearformer.training.objectives import TranslationObjective
 from clearformer.training.planning.duration import COMPILE_SECONDS, pays_within
 from clearformer.training.planning.run_plan import vocabulary_of
+from clearformer.training.processes.distributed import Place
 
 SECONDS = 300.0  # if no time is given, or only a number of steps
 RATE_SECONDS, RATE_SHARE = 1.0, 0.02  # at most so long, and so much of the time, for the machine's rate
@@ -41,8 +43,8 @@ class Budget:
         n_bytes: The size of a running text, with the end that is held out of it; for pairs (both sides together) and
             labelled texts, the size of the training split.
         seconds: The wall-clock time of the whole command.
-        rate: FLOP/s of large matrix products, in the dtype of training.
-        memory: Bytes that training may take.
+        rate: FLOP/s of large matrix products, in the dtype of training, by all of torchrun's processes together.
+        memory: Bytes that training may take in one process.
         compile: Whether the step is compiled; None: if that pays.
         tokenizer: The requested tokenizer; None: the rules choose one.
         n_texts: The number of training pairs or labelled texts; 1 for a running text.
@@ -78,17 +80,18 @@ class Recommendation:
     reasons: list[str]
 
 
-def measure(wanted: RunConfig, tokenizer: TokenizerConfig) -> Budget:
+def measure(wanted: RunConfig, tokenizer: TokenizerConfig, place: Place | None = None) -> Budget:
     """Measure the size of the data, and the machine's rate and memory, in about a second or less if the time is short.
 
     Args:
         wanted: The data, time and device.
         tokenizer: The default tokenizer; any other one in `wanted` counts as requested.
+        place: The process's place among those that train together, all of which measure at the same time.
 
     Raises:
         DataError: there are no such data.
     """
-    size = size_of(wanted.data)
+    size, place = size_of(wanted.data), place or Place()
     device = resolve_device(wanted.train.device)
     dtype = resolve_dtype(wanted.train.dtype, device)
     requested = None if wanted.tokenizer == tokenizer else wanted.tokenizer
@@ -97,8 +100,8 @@ def measure(wanted: RunConfig, tokenizer: TokenizerConfig) -> Budget:
     return Budget(
         n_bytes=size.n_bytes,
         seconds=seconds,
-        rate=usual_rate(dtype, device, seconds=min(RATE_SECONDS, RATE_SHARE * seconds)),
-        memory=memory_of(device) / 2,
+        rate=place.count * usual_rate(dtype, device, seconds=min(RATE_SECONDS, RATE_SHARE * seconds)),
+        memory=memory_of(device) / 2 / (place.n_here if device.type == "cpu" else 1),
         compile=None if wanted.train.compile == "auto" else wanted.train.compile,
         tokenizer=requested,
         n_texts=size.n_texts,
@@ -161,6 +164,22 @@ def memory_of(device: torch.device) -> float:
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     return memory_here()
+
+
+def for_processes(run: RunConfig, count: int) -> RunConfig:
+    """Return a run for so many processes: they share the parts of a batch, whose rows become a multiple of both.
+
+    More rows make fewer steps, where the number of steps is limited.
+    """
+    if count == 1:
+        return run
+    train = run.train
+    parts = math.ceil(train.grad_accum_steps / count)
+    if isinstance(train.objective, TranslationObjective):  # its batches are sized in tokens
+        return run.replace(train=train.replace(grad_accum_steps=parts))
+    rows = math.ceil(train.batch_size / (count * parts)) * count * parts
+    steps = None if train.max_steps is None else max(1, round(train.max_steps * train.batch_size / rows))
+    return run.replace(train=train.replace(batch_size=rows, grad_accum_steps=parts, max_steps=steps))
 
 
 # --- consequences of a budget -----------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from clearformer.decoding.fast.compiling import (
     read_tokens,
 )
 from clearformer.errors import UserError
+from clearformer.hooks import has_any_hooks, is_any_open
 from clearformer.model import Cache, Decoder, EncoderDecoder, EncoderOutput
 from clearformer.model.fast import PackedWeights
 
@@ -151,7 +152,9 @@ class DecodeState(Generic[ResultT]):
         if self._compiled and self._cache is not None:
             room = max(self._cache.length + 1, LEAST_ROOM)
             self._cache.make_room(min(room, self._model.config.max_seq_len))
-        return self._read(self._step, self._logits_function, newest.unsqueeze(1))
+        # A compiled step does not notice hooks that were opened after its first call.
+        step = read_tokens if is_any_open() and has_any_hooks(self._model) else self._step
+        return self._read(step, self._logits_function, newest.unsqueeze(1))
 
     @torch.inference_mode()
     def reorder(self, rows: Int[Tensor, " N"]) -> None:

@@ -3,7 +3,7 @@
 A hook point is an ordinary attribute of its module, so its full name is the module's path and the attribute's name
 (`blocks.0.attn.hook_pattern`, as in TransformerLens). A module has only the points that its forward pass calls.
 Without hook functions, a point returns its argument unchanged; `torch.compile` removes it, and compiles again for a
-model that has some.
+model that has some. (A compiled step of generation asks for hooks before each token instead.)
 
 Hook functions are active inside a `with hooked(...)` block, and only in its thread or task. The model itself only
 counts how many such blocks are open at each point.

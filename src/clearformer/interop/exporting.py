@@ -82,8 +82,12 @@ def held_out_of(run: RunLike) -> HeldOut | None:
     checkpoint = step_folder(folder.checkpoints, run.step)
     if not _same_weights(checkpoint / MODEL, weights_of(run.model)):
         return None
-    for line in read_metrics(folder.metrics_file):
-        if line["step"] == run.step and line.get("val_loss") is not None:
+    try:
+        lines = read_metrics(folder.metrics_file)
+    except RunError:  # a damaged line costs the model card a sentence, not the export
+        return None
+    for line in lines:
+        if line["step"] == run.step and isinstance(line.get("val_loss"), float):
             return HeldOut(line["val_loss"], line.get("val_share"))
     loss = read_progress(checkpoint).val_loss
     return None if loss is None else HeldOut(loss, None)

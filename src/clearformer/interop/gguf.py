@@ -157,6 +157,8 @@ def to_gguf(
 
 OTHER_BPE = ("ignore_merges", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
 """Settings of a BPE in tokenizer.json that GGUF's has not."""
+NO_TEXT = "ÿ"
+"""The spelling of byte 255, which no UTF-8 has."""
 
 
 def gguf_package() -> Any:
@@ -203,7 +205,8 @@ def vocabulary_of(tokenizer: Tokenizer, n_rows: int) -> dict[str, Any]:
     """Return the tokens, their types, the merges and the ids of special tokens, as GGUF stores them.
 
     A model of `n_rows` rows may have more than its tokenizer has tokens. llama.cpp expects a token for each row, so the
-    rest are unused ones.
+    rest are unused ones. Where no token ends a text, that of a byte that no UTF-8 has does: without one, llama.cpp
+    would end texts at GPT-2's token 11, the comma.
 
     Raises:
         TokenizerError: it is not a byte-level BPE with GPT-2's pre-tokens.
@@ -223,12 +226,23 @@ def vocabulary_of(tokenizer: Tokenizer, n_rows: int) -> dict[str, Any]:
     ]
     unused = [f"[unused-row-{token}]" for token in range(tokenizer.vocab_size, n_rows)]
     ids = {"bos": tokenizer.bos_id, "eos": tokenizer.eos_id, "pad": tokenizer.pad_id, "unk": tokenizer.unk_id}
+    if ids["eos"] is None:
+        ids["eos"] = _token_of_no_text(tokenizer)
     return {
         "tokens": [*tokenizer.spellings, *unused],
         "types": [*kinds, *(UNUSED for _ in unused)],
         "merges": merges,
         "ids": {role: token for role, token in ids.items() if token is not None},
     }
+
+
+def _token_of_no_text(tokenizer: Tokenizer) -> int:
+    if NO_TEXT not in tokenizer.spellings:
+        raise TokenizerError(
+            "no token ends a text and none is the byte 255, at which llama.cpp would never end one; train with "
+            "tokenizer.eos=true, or export to a folder instead"
+        )
+    return tokenizer.spellings.index(NO_TEXT)
 
 
 def _unwritten(tokenizer: Tokenizer) -> TokenizerError:

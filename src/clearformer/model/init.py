@@ -32,7 +32,8 @@ class InitBase(Spec, ABC):
 
     Attributes:
         zero_outputs: Whether the outputs and an untied head start at 0: a block with placement `pre` or `none` is then
-            the identity at first, and the first prediction uniform. Needs `model.residual`.
+            the identity at first, if what it adds passes through W_O and W_out, and the first prediction uniform if
+            the head is untied. Needs `model.residual`.
     """
 
     zero_outputs: bool = False

@@ -46,10 +46,10 @@ def causal_linear_attention(
     q: Float[Tensor, "B H T Dh"],
     k: Float[Tensor, "B H T Dh"],
     v: Float[Tensor, "B H T Dv"],
-    memory: LinearCache | None = None,
+    cache: LinearCache | None = None,
 ) -> Float[Tensor, "B H T Dv"]:
-    """The same in causal order: a query's sums run over the keys up to its own; `memory` holds earlier calls' sums."""
-    weighted, total = fast.causal_sums(q, k, v, memory)
+    """The same in causal order: a query's sums run over the keys up to its own; `cache` holds earlier calls' sums."""
+    weighted, total = fast.causal_sums(q, k, v, cache)
     return weighted / never_0(total)
 
 

@@ -38,7 +38,10 @@ class Mask:
         return cls(q_pos=k_pos[..., n_before:], k_pos=k_pos, causal=causal, padding=padding)
 
     def attend(self, window: int | None) -> Bool[Tensor, "#B 1 T S"]:
-        """Return True where a query may read a key; `window` is the number of keys back, a query's own included."""
+        """Return True where a query may read a key; `window` is the number of keys back, a query's own included.
+
+        Where queries read ahead, too, it is the number of keys ahead as well.
+        """
         distance = self.q_pos.unsqueeze(-1) - self.k_pos.unsqueeze(-2)  # [*B T S]
         allowed = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
         if window is not None:

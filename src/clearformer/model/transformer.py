@@ -342,7 +342,10 @@ class EncoderDecoder(Transformer):
         cache: Cache | None = None,
         last_only: bool = False,
     ) -> Logits:
-        """Return the logits of the next token."""
+        """Return the logits of the next token after each one, or after the last one only.
+
+        A cache keeps the keys and values of the `memory` it was first used with: another source needs another cache.
+        """
         return self.unembed(self.read(tokens, padding, True, "decoder_", cache, memory, last_only))
 
     def new_cache(self) -> Cache:

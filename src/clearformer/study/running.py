@@ -17,7 +17,7 @@ from clearformer.study.trials import PROBE, Trial
 from clearformer.training.config import TrainConfig
 from clearformer.training.limits import is_finished
 from clearformer.training.reporting.report import Reporter
-from clearformer.training.store.checkpoint import list_checkpoints, read_progress, step_of
+from clearformer.training.store.checkpoint import list_checkpoints, read_progress, step_of, verify
 from clearformer.training.store.folder import RunFolder, environment, read_metrics
 
 CHECKPOINT_EVERY = 500
@@ -136,9 +136,12 @@ def is_trained(folder: RunFolder, train: TrainConfig) -> bool:
     """Whether a run has finished training."""
     if not folder.config_file.exists():
         return False
-    checkpoints = list_checkpoints(folder.checkpoints)
+    newest = max(list_checkpoints(folder.checkpoints), key=step_of, default=None)
+    if newest is None:
+        return False
     with suppress(CheckpointError):  # a damaged one: training goes on from an earlier one
-        return bool(checkpoints) and is_finished(train, read_progress(max(checkpoints, key=step_of)))
+        verify(newest)
+        return is_finished(train, read_progress(newest))
     return False
 
 

@@ -58,7 +58,7 @@ class TrainConfig(Spec):
         lr: The learning rate where the schedule's factor is 1.
         optimizer: See `training/optim/optimizers.py`.
         schedule: The factor of the learning rate over the run, after the warm-up; see `training/optim/schedules.py`.
-        warmup_steps: Steps in which the learning rate rises linearly from 0.
+        warmup_steps: Steps in which the learning rate rises linearly: from lr / warmup_steps in the first.
         grad_clip_norm: The largest norm of all gradients together; larger ones are scaled down to it.
         label_smoothing: The share of each target's probability that is spread over all tokens or classes.
         r_drop: R-Drop's alpha (Wu et al. 2021; there 5 for translations, 1 for classes). Every row goes through the

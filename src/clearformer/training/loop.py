@@ -142,7 +142,8 @@ def train(
             task = resumed_task(config, folder, processes, reporter)
         else:
             config = shared_config(config, processes)
-            folder.check_no_run()
+            if processes.is_main:  # which may have taken the next free name, told to no other process
+                folder.check_no_run()
             tokenizer = pretrained_tokenizer(config)
             task, config = open_task(config, device, processes, tokenizer, reporter.preparing, clock.seconds)
         processes.check_same("SHA-256 of the data", task.data_sha256, "give all machines the same files")
@@ -357,6 +358,10 @@ class Training:
             if self.evaluation is None:
                 self.evaluate_finished()
             self.report_end_by_patience()
+        if self.processes.count == 1 and (stop := self.signal_to_end()):
+            self.raise_interrupted(
+                stop
+            )  # it came while the end was evaluated or saved: whoever sent it waits
 
     def report_patience(self) -> None:
         """Report how often `train.patience` counts, as the run may end before it has counted far enough."""

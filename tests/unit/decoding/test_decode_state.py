@@ -128,6 +128,23 @@ def test_a_step_is_compiled_once_for_the_texts_there_are_at_the_start(
     torch.testing.assert_close(logits[0], alone(decoder, [1, 2, 4]))
 
 
+def test_a_compiled_step_makes_way_for_hooks_that_are_opened_later(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled, it would pass over them."""
+    monkeypatch.setattr(decode_state, "compiled_step", lambda *_: lambda *_: "compiled")
+    state: Any = DecodeState(decoder, as_they_are, compiled=True)
+    state.prefill([[1, 2]])
+    seen: list[str] = []
+
+    with decoder.hooked({"blocks.0.hook_resid_post": lambda _, hook: seen.append(hook.name)}):
+        logits = state.decode(torch.tensor([4]))
+
+    assert seen == ["blocks.0.hook_resid_post"]
+    torch.testing.assert_close(logits[0], alone(decoder, [1, 2, 4]))
+    assert state.decode(torch.tensor([4])) == "compiled"
+
+
 def test_a_step_is_not_compiled_unless_it_is_asked_for(
     decoder: Decoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,14 +38,19 @@ def tokenizer_of(kind: str, family: str) -> Tokenizer:
     return KINDS[kind].train([TEXT], specials=specials_of(family))
 
 
-def config_of(tokenizer: Tokenizer, family: Any, n_more: int = 0) -> ModelConfig:
+def config_of(tokenizer: Tokenizer, family: Any, n_more: int = 0, n_types: int = 0) -> ModelConfig:
     return ModelConfig(
-        family=family, vocab_size=tokenizer.vocab_size + n_more, d_model=4, attention=MultiHead(n_heads=1)
+        family=family,
+        vocab_size=tokenizer.vocab_size + n_more,
+        d_model=4,
+        attention=MultiHead(n_heads=1),
+        n_token_types=n_types,
     )
 
 
-def backend_of(tokenizer: Tokenizer, family: str) -> tokenizers.Tokenizer:
-    document = tokenizer_documents(tokenizer, config_of(tokenizer, family))["tokenizer.json"]
+def backend_of(tokenizer: Tokenizer, family: str, n_types: int = 0) -> tokenizers.Tokenizer:
+    config = config_of(tokenizer, family, n_types=n_types)
+    document = tokenizer_documents(tokenizer, config)["tokenizer.json"]
     return tokenizers.Tokenizer.from_str(json.dumps(document))
 
 
@@ -70,12 +75,13 @@ def test_a_prompt_begins_with_bos_where_there_is_one() -> None:
     ]
 
 
-def test_an_encoder_tells_two_texts_apart() -> None:
+@pytest.mark.parametrize(("n_types", "second"), [(2, 1), (1, 0), (0, 0)])
+def test_an_encoder_tells_two_texts_apart_by_the_types_it_has(n_types: int, second: int) -> None:
     tokenizer = tokenizer_of("wordpiece", "encoder")
-    pair = backend_of(tokenizer, "encoder").encode("the cat", "a dog")
-    first, second = tokenizer.encode("the cat").tolist(), tokenizer.encode("a dog").tolist()
-    assert pair.ids == [tokenizer.bos_id, *first, tokenizer.eos_id, *second, tokenizer.eos_id]
-    assert pair.type_ids == [0] * (len(first) + 2) + [1] * (len(second) + 1)
+    pair = backend_of(tokenizer, "encoder", n_types).encode("the cat", "a dog")
+    one, other = tokenizer.encode("the cat").tolist(), tokenizer.encode("a dog").tolist()
+    assert pair.ids == [tokenizer.bos_id, *one, tokenizer.eos_id, *other, tokenizer.eos_id]
+    assert pair.type_ids == [0] * (len(one) + 2) + [second] * (len(other) + 1)
 
 
 def test_the_parts_that_special_tokens_play() -> None:
@@ -165,6 +171,51 @@ def test_bos_is_what_the_tokenizer_puts_before_a_text(config_says: int | None, t
     fields = Fields({"eos_token_id": 257} | ({} if config_says is None else {"bos_token_id": config_says}))
     back = read_tokenizer(tmp_path, fields, ModelConfig(vocab_size=258))
     assert (back.bos_id, back.eos_id) == (256, 257)
+
+
+@pytest.mark.parametrize(
+    ("told", "named", "before", "bos"),
+    [
+        (False, "<s>", ["<s>"], None),  # a usual cure for two of them
+        (True, "</s>", [], 257),
+        (True, "</s>", ["<s>"], 257),
+        (True, None, ["<s>"], None),
+        (None, "<s>", ["<s>"], 256),
+    ],
+)
+def test_add_bos_token_decides_as_in_transformers(
+    told: bool | None, named: str | None, before: list[str], bos: int | None, tmp_path: Path
+) -> None:
+    config = {"add_bos_token": told, "bos_token": named}
+    file_of_others(tmp_path, ["<s>", "</s>"], around(before, []), tokenizer_config=config)
+    assert read_tokenizer(tmp_path, Fields({}), ModelConfig(vocab_size=258)).bos_id == bos
+
+
+def test_a_translation_starts_with_what_generation_says(tmp_path: Path) -> None:
+    files = {"generation_config": {"decoder_start_token_id": 257}}
+    file_of_others(tmp_path, ["<s>", "</s>", "<more>"], around([], ["</s>"]), **files)
+    fields = Fields({"eos_token_id": 257, "pad_token_id": 256, "decoder_start_token_id": 258})
+    config = ModelConfig(family="encoder-decoder", vocab_size=259)
+    assert read_tokenizer(tmp_path, fields, config).bos_id == 257
+
+
+def test_texts_are_neither_cut_nor_filled_up_there(tmp_path: Path) -> None:
+    file = file_of_others(tmp_path, ["<more>"], None)
+    document = json.loads(file.read_text(encoding="utf-8"))
+    cut = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    file.write_text(json.dumps(document | {"truncation": cut}), encoding="utf-8")
+    tokenizer = load_tokenizer(file)
+    plain = tokenizer.encode("the cat sat").tolist()
+    assert len(plain) > 4
+    assert backend_of(tokenizer, "decoder").encode("the cat sat").ids == plain
+
+
+def test_a_vocabulary_that_is_missing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"type": "BPE"}}))
+    added = {"added_tokens_decoder": {"0": {"content": "<new>"}}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(added))
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json: model\.vocab is missing; download it again"):
+        read_tokenizer(tmp_path, Fields({}), ModelConfig(vocab_size=1))
 
 
 def test_a_token_behind_every_text_is_not_put_before_one(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from safetensors.torch import load_file, save_file
 from clearformer.errors import CheckpointError, ClearformerError, ConfigError, RunError, TokenizerError
 from clearformer.interop.architectures import ARCHITECTURES, Architecture
 from clearformer.interop.architectures.bert import Bert
-from clearformer.interop.architectures.llama import Llama
+from clearformer.interop.architectures.llama import Llama, Mistral
 from clearformer.interop.architectures.t5 import T5
+from clearformer.interop.exporting import held_out_of
 from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.reading import read_fields, read_model
@@ -29,6 +30,11 @@ from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GEGLU, ReLU
 from clearformer.model.positions import RoPE, Sinusoidal
+from clearformer.run import Run
+from clearformer.runs.folders import run_config
+from clearformer.text import CharTokenizerSpec
+from clearformer.training.store.checkpoint import MODEL, step_folder
+from clearformer.training.store.folder import RunFolder, read_metrics
 from clearformer.training.store.state import weights_of
 
 from .conftest import TINY
@@ -590,6 +596,12 @@ def test_a_text_ends_at_the_first_token_that_the_files_name(
         ({}, {"forced_bos_token_id": 0, "min_length": 5}, "follows forced_bos_token_id=0, min_length=5 when"),
         ({"no_repeat_ngram_size": 2}, {"no_repeat_ngram_size": 3}, "follows no_repeat_ngram_size=3 when"),
         ({"no_repeat_ngram_size": 0, "min_length": 0}, {"forced_bos_token_id": None}, ""),
+        (
+            {},
+            {"suppress_tokens": [5], "min_new_tokens": 3},
+            "follows min_new_tokens=3, suppress_tokens=[5] when",
+        ),
+        ({}, {"suppress_tokens": [], "begin_suppress_tokens": None}, ""),
     ],
 )
 def test_what_steers_the_texts_of_transformers_alone_is_told(
@@ -609,3 +621,25 @@ def test_a_tokenizer_without_a_model_is_refused(folder: Path, document: dict[str
     (folder / "tokenizer.json").write_text(json.dumps(document))
     with pytest.raises(TokenizerError, match=r"tokenizer\.json: JSON, but not a tokenizer"):
         read_tokenizer(folder, read_fields(folder), TINY)
+
+
+@pytest.mark.parametrize(("field", "n_kv_heads"), [({}, 8), ({"num_key_value_heads": None}, 16)])
+def test_heads_of_keys_that_are_null_are_as_many_as_those_of_queries(
+    field: dict[str, Any], n_kv_heads: int
+) -> None:
+    """As in transformers, where only an absent field has the class's number."""
+    config = Mistral().read(Fields({"hidden_size": 64, "num_attention_heads": 16, **field}))
+    assert isinstance(config.attention, MultiHead)
+    assert config.attention.n_key_value_heads == n_kv_heads
+
+
+def test_a_damaged_record_costs_no_export(tmp_path: Path) -> None:
+    folder, model = RunFolder(tmp_path / "run"), build(TINY)
+    checkpoint = step_folder(folder.checkpoints, 0)
+    checkpoint.mkdir(parents=True)
+    save_file(dict(model.state_dict()), checkpoint / MODEL)
+    run = Run(model, CharTokenizerSpec().train(["ab"]), run_config(TINY), folder=folder)
+    folder.metrics_file.write_text("{]\n")
+    with pytest.raises(RunError, match="line 1"):
+        read_metrics(folder.metrics_file)
+    assert held_out_of(run) is None

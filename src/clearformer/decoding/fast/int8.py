@@ -6,7 +6,7 @@ and position tables are unchanged, and products are computed in the activations'
 
     W ~ s_o q_oi,    W x + b ~ s * (q x) + b
 
-A weight is off by at most half a scale; `runs.int8.int8_losses` measures the effect on the loss.
+In float32 a weight is off by at most half a scale; `runs.int8.int8_losses` measures the effect on the loss.
 
 Shapes: I inputs, O outputs, V vocabulary, D d_model.
 """
@@ -61,7 +61,8 @@ class Int8Linear(nn.Module):
         self.register_buffer("bias", None if bias is None else bias.detach())
 
     def forward(self, x: Float[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:
-        if x.dtype == torch.float16:  # in which products with numbers up to 127 soon pass the largest, 65,504
+        # In float16, products with numbers up to 127 soon pass the largest, 65,504.
+        if dtype_of_products(x) == torch.float16:
             return F.linear(x, self.weight.to(x.dtype) * self.scale.unsqueeze(1), self.bias)
         if torch.compiler.is_compiling() and x.device.type == "cpu" and x.shape[:-1].numel() == 1:
             y = matrix_vector(x, self.weight)  # reads the int8 numbers without a copy in another dtype
@@ -89,13 +90,19 @@ class Int8Embedding(nn.Module):
         return F.embedding(tokens, self.weight).to(scale.dtype) * scale
 
 
+def dtype_of_products(x: Tensor) -> torch.dtype:
+    """Return the type in which products of x are computed: autocast's, where it is on."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
 def with_int8_weights(model: ModelT) -> ModelT:
     """Return a copy of a model with matrices and embeddings in int8, for inference; do not train or save it."""
     embeddings = int8_rows(model.embed.weight)
     replaced: dict[int, nn.Module] = {
         id(layer): Int8Linear(int8_rows(layer.weight), layer.bias)
         for layer in model.modules()
-        if isinstance(layer, Linear)
+        if type(layer) is Linear  # a class of the user's own may compute something else
     }
     replaced[id(model.embed)] = Int8Embedding(embeddings)
     # The copy has the model's own hook points, so that it is hooked where the model is.

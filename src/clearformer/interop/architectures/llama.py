@@ -44,7 +44,7 @@ class Llama(Architecture):
         ffn = fields.choice("hidden_act", "silu", GATED_ACTIVATIONS)
         attention = MultiHead(
             n_heads=n_heads,
-            n_kv_heads=fields.whole("num_key_value_heads", self.n_kv_heads or n_heads),
+            n_kv_heads=fields.whole("num_key_value_heads", self.default_kv_heads(fields) or n_heads),
             d_head=fields.whole("head_dim", self.d_head or d_model // n_heads),
             qkv_bias=self.has_attention_bias(fields),
             output_bias=self.has_attention_bias(fields),
@@ -64,6 +64,10 @@ class Llama(Architecture):
                 d_ff=fields.whole("intermediate_size", self.inner), bias=self.has_mlp_bias(fields)
             ),
         )
+
+    def default_kv_heads(self, fields: Fields) -> int | None:
+        """Return how many there are where the field is absent; where it is null, there is one for each head."""
+        return None if "num_key_value_heads" in fields.values else self.n_kv_heads
 
     def write(self, config: ModelConfig) -> dict[str, Any]:
         own_heads, d_head = config.attention.heads(config.d_model)

@@ -44,7 +44,16 @@ BERT_NAMES = {  # which transformers takes where a folder names none, as those o
     "sep_token": BERT_SEP,
     "mask_token": BERT_MASK,
 }
-STEERING = {"forced_bos_token_id": None, "no_repeat_ngram_size": 0, "min_length": 0}
+STEERING = {
+    "forced_bos_token_id": None,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "suppress_tokens": [],
+    "begin_suppress_tokens": [],
+    "sequence_bias": {},
+}
 """Settings of what transformers writes that clearformer's decoding lacks, and the values that change nothing."""
 
 
@@ -54,7 +63,8 @@ STEERING = {"forced_bos_token_id": None, "no_repeat_ngram_size": 0, "min_length"
 def tokenizer_documents(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, dict[str, Any]]:
     """Return the two files of a tokenizer by name.
 
-    The file itself puts special tokens around a text, so that transformers gives the model the same ids as we do.
+    The file itself puts special tokens around a text, so that transformers gives the model the same ids as we do. A
+    special token's name inside a text is characters here; transformers reads it as the token, as it always does.
 
     Raises:
         TokenizerError: the tokenizer is of a kind that only clearformer reads.
@@ -63,10 +73,17 @@ def tokenizer_documents(tokenizer: Tokenizer, config: ModelConfig) -> dict[str, 
         raise TokenizerError(
             f"tokenizer.kind={tokenizer.kind} does not fit: it is a kind of your own, which transformers does not know"
         )
-    document = json.loads(tokenizer.to_json())
+    # The library would cut texts short, or fill them up, at every call; clearformer does neither.
+    document = json.loads(tokenizer.to_json()) | {"truncation": None, "padding": None}
     around = _read_around(tokenizer, config.family)
     if _put_around(document) != around:  # an imported one may put a [SEP] behind a prompt, say
-        document["post_processor"] = _template(tokenizer, *around)
+        second_type = int(config.n_token_types > 1)
+        document["post_processor"] = _template(tokenizer, *around, second_type)
+    if tokenizer.for_targets is not tokenizer:
+        logger.warning(
+            "the tokenizer cuts texts to write by scores of their own, which transformers does not read from "
+            "tokenizer.json: there tokenizer(text_target=...) may cut them otherwise"
+        )
     return {TOKENIZER: document, TOKENIZER_CONFIG: _roles_there(tokenizer, config)}
 
 
@@ -85,13 +102,18 @@ def _put_around(document: dict[str, Any]) -> tuple[list[int], list[int]]:
     return ([], []) if document.get("post_processor") is None else marks_around(open_backend(document))
 
 
-def _template(tokenizer: Tokenizer, before_ids: list[int], behind_ids: list[int]) -> dict[str, Any] | None:
-    """Return the part of a document that puts these ids around a text; None if there are none."""
+def _template(
+    tokenizer: Tokenizer, before_ids: list[int], behind_ids: list[int], second_type: int
+) -> dict[str, Any] | None:
+    """Return the part of a document that puts these ids around a text; None if there are none.
+
+    The second text of a pair has the type `second_type`.
+    """
     before, behind = ([tokenizer.spellings[token] for token in ids] for ids in (before_ids, behind_ids))
     if not before and not behind:
         return None
     first = [*_special(before, 0), {"Sequence": {"id": "A", "type_id": 0}}, *_special(behind, 0)]
-    second = [{"Sequence": {"id": "B", "type_id": 1}}, *_special(behind, 1)]
+    second = [{"Sequence": {"id": "B", "type_id": second_type}}, *_special(behind, second_type)]
     return {
         "type": "TemplateProcessing",
         "single": first,
@@ -233,6 +255,9 @@ def _roles_here(
     if family == "decoder":
         # The model was trained to read <bos> before a text only if the tokenizer itself puts it there. That of
         # config.json does not count: it is a class's default where nobody set it.
+        told = settings_in(folder, TOKENIZER_CONFIG).get("add_bos_token")
+        if type(told) is bool:  # transformers follows it, whatever tokenizer.json puts before a text
+            before = [ids["bos_token"]] if told and ids.get("bos_token") is not None else []
         roles["bos"] = next(iter(before), None)
         if len(before) > 1:
             names = {token: name for name, token in vocabulary.items()}
@@ -245,7 +270,9 @@ def _roles_here(
         roles |= {"bos": ids.get("cls_token"), "eos": ids.get("sep_token")}
         _check_encoder_has(roles, masked=config.n_classes is None)
     else:
-        roles["bos"] = first_of(*fields.ids("decoder_start_token_id"), roles["pad"])
+        # As in transformers, what steers generation goes before the model's own settings.
+        starts = [*_generation(folder).ids("decoder_start_token_id"), *fields.ids("decoder_start_token_id")]
+        roles["bos"] = first_of(*starts, roles["pad"])
     several = dict.fromkeys(token for token in ends if first_of(token) is not None)
     if family != "encoder" and len(several) > 1:
         logger.warning(

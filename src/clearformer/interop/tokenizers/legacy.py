@@ -71,7 +71,9 @@ def add_tokens(document: dict[str, Any], folder: Path) -> None:
     """Add the tokens that a user added to a vocabulary, which have files of their own."""
     known = {token["content"] for token in added_tokens(document)}
     added = [token for token in _tokens_added(folder) if token["content"] not in known]
-    vocab = document["model"]["vocab"]
+    vocab = document["model"].get("vocab")
+    if vocab is None:
+        raise TokenizerError(f"{folder / 'tokenizer.json'}: model.vocab is missing; download it again")
     if isinstance(vocab, dict):  # else the library numbers these itself, from the vocabulary's size
         ids = {token["content"]: token["id"] for token in added}
         document["model"]["vocab"] = vocab | {name: i for name, i in ids.items() if name not in vocab}

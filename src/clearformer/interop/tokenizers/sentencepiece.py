@@ -2,7 +2,9 @@
 
 The file is a protocol buffer: fields, each a number and a wire type in one varint, then the value (a varint, 8 or 4
 bytes, or a length and that many bytes). In ModelProto, field 1 is a piece (1: text, 2: score, 3: type) and field 3
-describes normalisation (2: a table of replacements, 4: whether spaces are removed).
+describes normalisation (2: a table of replacements, 3: whether a space is put before a text, 4: whether spaces are
+removed, 5: whether spaces become a sign). Field 2 says how it was trained (3: the kind, 35: whether unknown characters
+become bytes).
 """
 
 import base64
@@ -38,7 +40,7 @@ def read_pieces(path: Path) -> Pieces:
     """Read the pieces of a model's file.
 
     Raises:
-        TokenizerError: the file is not a Unigram model of SentencePiece.
+        TokenizerError: the file is not a Unigram model of SentencePiece, or cuts texts in a way that clearformer lacks.
     """
     try:
         parts = list(fields_of(path.read_bytes()))
@@ -52,6 +54,15 @@ def read_pieces(path: Path) -> Pieces:
         raise TokenizerError(
             f"{path}: not a SentencePiece Unigram model ({error}); download it again"
         ) from None
+    others = {
+        "add_dummy_prefix=false": normalizer.get(3, 1) == 0,
+        "escape_whitespaces=false": normalizer.get(5, 1) == 0,
+        "byte_fallback=true": trainer.get(35, 0) != 0,
+    }
+    if unread := [setting for setting, found in others.items() if found]:
+        raise TokenizerError(
+            f"{path}: {unread[0]}, which clearformer lacks; save this tokenizer as tokenizer.json with transformers"
+        )
     table = normalizer.get(2)
     replacements = base64.b64encode(table).decode() if isinstance(table, bytes) and table else None
     return Pieces(pieces, replacements, spaces_kept=normalizer.get(4, 1) == 0)

@@ -19,9 +19,9 @@ def causal_sums(
     q: Float[Tensor, "B H T Dh"],
     k: Float[Tensor, "B H T Dh"],
     v: Float[Tensor, "B H T Dv"],
-    memory: LinearCache | None = None,
+    cache: LinearCache | None = None,
 ) -> tuple[Float[Tensor, "B H T Dv"], Float[Tensor, "B H T 1"]]:
-    """Return the sums over s <= t of (q_t . k_s) v_s and of q_t . k_s; `memory` holds the sums of earlier calls.
+    """Return the sums over s <= t of (q_t . k_s) v_s and of q_t . k_s; `cache` holds the sums of earlier calls.
 
     Chunks of one position give the paper's recurrent form, and one chunk of all T its parallel form; the results are
     equal. The products of all chunks are computed at once, and only their sums one after another.
@@ -30,11 +30,11 @@ def causal_sums(
     q_c, k_c, v_c = in_chunks(q), in_chunks(k), in_chunks(v)  # [B H N C Dh]
     scores = (q_c @ k_c.transpose(-2, -1)).tril()  # [B H N C C]
     z, total = scores @ v_c, scores.sum(-1, keepdim=True)
-    if memory is not None or n > CHUNK:  # more than one chunk, here or in other calls
-        memory = LinearCache() if memory is None else memory
-        outer, keys = memory.sums(k, v)
-        outer, memory.outer = running_sums(outer, k_c.transpose(-2, -1) @ v_c)  # [B H N Dh Dv]
-        keys, memory.keys = running_sums(keys, k_c.sum(3))  # [B H N Dh]
+    if cache is not None or n > CHUNK:  # more than one chunk, here or in other calls
+        cache = LinearCache() if cache is None else cache
+        outer, keys = cache.sums(k, v)
+        outer, cache.outer = running_sums(outer, k_c.transpose(-2, -1) @ v_c)  # [B H N Dh Dv]
+        keys, cache.keys = running_sums(keys, k_c.sum(3))  # [B H N Dh]
         z, total = z + q_c @ outer.to(q.dtype), total + q_c @ keys.to(q.dtype).unsqueeze(-1)
     return z.flatten(2, 3)[:, :, :n], total.flatten(2, 3)[:, :, :n]
 

@@ -52,7 +52,8 @@ def matrix_vector(
 
 def linear_each(x: Float[Tensor, "*B I"], *layers: nn.Module) -> tuple[Float[Tensor, "*B _"], ...]:
     """Return each layer's result for x; where `joins_products` says so, by one product with their joined matrix."""
-    matrices = [layer for layer in layers if isinstance(layer, Linear)]
+    # Of a class of the user's own, the weights alone are not what it computes.
+    matrices = [layer for layer in layers if type(layer) is Linear]
     if joins_products(x) and len(matrices) == len(layers):
         return joint_linear(x, matrices)
     return tuple([layer(x) for layer in layers])

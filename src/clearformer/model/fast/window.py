@@ -2,6 +2,8 @@
 
     block n of C queries reads   blocks n - 2, n - 1 and n of C keys   (in an encoder n + 1 and n + 2 as well)
 
+A window of at most 33 needs one block on either side.
+
 Each block becomes a batch row of its own, so any form of attention can compute it, and the cost grows with T and not
 with T².
 

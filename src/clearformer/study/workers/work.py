@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from clearformer.errors import ClearformerError, Interrupted, RunInUseError, shortened
+from clearformer.errors import ClearformerError, DiskError, Interrupted, RunInUseError, shortened
 from clearformer.study.running import compute
 from clearformer.study.store import Store
 from clearformer.study.trials import Trial
@@ -61,6 +61,8 @@ def take(trial: Trial, store: Store) -> bool:
     try:
         key = trial.key
     except ClearformerError as error:
+        if isinstance(error, DiskError):
+            raise
         store.write_failure(trial, str(error))
         return True
     with claimed(store, key) as claim:
@@ -74,7 +76,7 @@ def attempt(trial: Trial, store: Store, claim: Claim) -> bool:
     """Compute a claimed trial and store its result or its failure; returns whether it is settled."""
     try:
         compute(trial, store, WhileHeld(claim))
-    except Interrupted:
+    except (Interrupted, DiskError):  # a full disk is this machine's fault: another one can compute the trial
         raise
     except (RunInUseError, TakenError):  # a process presumed dead is still computing it
         return False

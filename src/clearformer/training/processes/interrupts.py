@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from functools import cache
 from types import FrameType, TracebackType
 
 HANGUP = getattr(signal, "SIGHUP", None)  # sent when a terminal is closed; Windows has none
@@ -12,8 +13,11 @@ ENDING = sorted(
     int(number) for number in (HANGUP, BREAK, signal.SIGINT, signal.SIGTERM) if number is not None
 )
 PARENT_SECONDS = 1.0  # between looks at whether the parent process lives
+ONE_TERMINATION = 5.0
+"""Seconds in which SIGTERM counts once: a queue signals all processes of a job, and torchrun hands the signal on."""
 
 
+@cache  # one thread watches a parent, however many trainings one process has
 def end_with_parent(parent: int) -> None:
     """Send this process SIGTERM once its parent process, with the id `parent`, has gone.
 
@@ -35,12 +39,14 @@ class Interrupts:
     """Records SIGINT, SIGTERM and SIGHUP inside its `with` block; a second SIGINT or SIGTERM ends the process at once.
 
     The second one must be the same signal: programs that end a process often send one signal after another, and SIGHUP
-    twice. A process that ignores SIGHUP from the start (`nohup`) goes on ignoring it.
+    twice. SIGTERM within `ONE_TERMINATION` seconds of the first is the same one, from another sender. A process that
+    ignores SIGHUP from the start (`nohup`) goes on ignoring it.
     """
 
     def __init__(self) -> None:
         self.received: int | None = None
         self._before: dict[int, object] = {}
+        self._terminated: float | None = None  # when SIGTERM first came, by `time.monotonic`
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
@@ -63,4 +69,9 @@ class Interrupts:
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         elif number == signal.SIGTERM:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            now = time.monotonic()
+            if self._terminated is None:
+                self._terminated = now
+            elif now > self._terminated + ONE_TERMINATION:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                signal.raise_signal(signal.SIGTERM)

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch._dynamo  # it keeps the `is_compiling` that it finds: not the one that a test puts there
 import torch.nn.functional as F
+from torch import Tensor
 
 from clearformer.decoding import generate
 from clearformer.decoding.fast.int8 import Int8Embedding, Int8Linear, int8_rows, n_bytes, with_int8_weights
@@ -54,6 +55,31 @@ def test_products_in_float16_do_not_overflow() -> None:
     matrix, x = torch.full((3, 64), 0.05).half(), torch.full((2, 64), 32.0).half()
     layer = Int8Linear(int8_rows(matrix), torch.ones(3).half())
     torch.testing.assert_close(layer(x), F.linear(x, matrix) + 1, rtol=0.01, atol=0)
+
+
+def test_products_do_not_overflow_where_autocast_takes_float16() -> None:
+    matrix, x = torch.full((3, 64), 0.05), torch.full((2, 64), 32.0)
+    layer = Int8Linear(int8_rows(matrix), torch.ones(3))
+    with torch.autocast("cpu", torch.float16):
+        found = layer(x)
+    assert found.dtype == torch.float16
+    torch.testing.assert_close(found.float(), F.linear(x, matrix) + 1, rtol=0.01, atol=0)
+
+
+class Doubled(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def test_a_matrix_of_a_user_s_own_class_stays_as_it_is() -> None:
+    model = made()
+    attention = model.blocks[0].attn
+    attention.W_Q = Doubled(14, 14)
+
+    copied = with_int8_weights(model).blocks[0].attn
+
+    assert type(copied.W_Q) is Doubled
+    assert type(copied.W_K) is Int8Linear
 
 
 def test_weights_in_bfloat16_stay_within_the_range_of_int8() -> None:

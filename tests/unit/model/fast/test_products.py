@@ -9,6 +9,11 @@ import torch.nn.functional as F
 
 from clearformer.model.fast.products import Linear, joint_linear, linear, linear_each, matrix_vector
 
+
+class Own(Linear):
+    pass
+
+
 I, O = 7, 11  # noqa: E741  (inputs and outputs)
 
 
@@ -81,6 +86,7 @@ def test_matrices_are_joined_in_compiled_training_of_small_batches_alone() -> No
         with patch("torch.compiler.is_compiling", return_value=True):
             joined = linear_each(x, *layers)
             linear_each(x, layers[0], torch.nn.Identity())  # which is no matrix
+            linear_each(x, layers[0], Own(*layers[0].weight.shape[::-1]))  # which may compute something else
             with torch.no_grad():  # writing a text, the joined matrix would be made anew for every token
                 linear_each(x, *layers)
             with patch(f"{module}.SMALL_BATCH", x.numel() - 1):

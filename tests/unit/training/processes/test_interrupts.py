@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from clearformer.training.processes import interrupts
 from clearformer.training.processes.interrupts import ENDING, Interrupts
 
 
@@ -41,10 +42,26 @@ def test_a_second_interrupt_ends_a_process_that_was_begun_in_the_background() ->
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_second_termination_has_its_usual_effect() -> None:
+def test_a_second_termination_has_its_usual_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[int] = []
+    monkeypatch.setattr(signal, "raise_signal", raised.append)
+    monkeypatch.setattr(interrupts, "ONE_TERMINATION", 0.0)
     with Interrupts():
         send(signal.SIGTERM)
+        assert not raised
+        time.sleep(0.01)
+        send(signal.SIGTERM)
+        assert raised == [signal.SIGTERM]
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_one_termination_may_come_from_several_senders() -> None:
+    """A queue signals each process of a job, and torchrun hands the same signal on to its own."""
+    with Interrupts() as received:
+        for _ in range(3):
+            send(signal.SIGTERM)
+        assert received.received == signal.SIGTERM
+        assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN)
 
 
 @pytest.mark.parametrize("first", ENDING)
