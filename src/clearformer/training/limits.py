@@ -11,6 +11,8 @@ from clearformer.training.store.checkpoint import Progress
 
 SECONDS_TO_REPORT = 0.6
 """Allowed for what follows the last evaluation, but for the sample: the last checkpoint, the report, the exit."""
+SECONDS_TO_WRITE = 0.3
+"""Of these, for the checkpoint; one of a large model takes longer."""
 
 STEPS_OF_A_PACE = 16
 

@@ -31,6 +31,7 @@ from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.evaluator import Evaluator
 from clearformer.training.limits import (
     SECONDS_TO_REPORT,
+    SECONDS_TO_WRITE,
     Pace,
     WallClock,
     check_not_past_its_end,
@@ -336,6 +337,8 @@ class Training:
                 self.raise_interrupted(stop)
             self.begin_steps()
             self.log.begin(self.config, self.progress)
+            if self.is_uncompared():
+                self.make_up_evaluation()
             while not self.finished():
                 result = self.step()
                 line = self.due_line(result)
@@ -356,7 +359,7 @@ class Training:
                     self.raise_interrupted(stop)
                 self.store.check()
             if self.evaluation is None:
-                self.evaluate_finished()
+                self.make_up_evaluation()
             self.report_end_by_patience()
         if self.processes.count == 1 and (stop := self.signal_to_end()):
             self.raise_interrupted(
@@ -452,7 +455,8 @@ class Training:
         if self.settings.max_wall_seconds is None:
             return {}
         so_far, slowdown = self.clock.seconds(), self.pace.slowdown
-        after = (self.evaluator.seconds_at_the_end + self.seconds_of_sample + SECONDS_TO_REPORT) * slowdown
+        ending = SECONDS_TO_REPORT + max(0.0, self.store.writer.seconds - SECONDS_TO_WRITE)
+        after = (self.evaluator.seconds_at_the_end + self.seconds_of_sample + ending) * slowdown
         due = self.evaluator.seconds_after(self.progress.step + 1) * slowdown
         if so_far + due + after > self.settings.max_wall_seconds:  # with that evaluation the time is over
             so_far = max(so_far, self.settings.max_wall_seconds - after)
@@ -530,8 +534,13 @@ class Training:
             self.evaluation = evaluation.result
         return evaluation.line
 
-    def evaluate_finished(self) -> None:
-        """Evaluate a run that was finished when it was resumed, and record it if its last evaluation had failed.
+    def is_uncompared(self) -> bool:
+        """Whether the run goes on at a checkpoint whose evaluation was due but had failed."""
+        due = self.progress.step > 0 and not self.finished() and self.is_due(self.settings.checkpoint_every)
+        return due and self.progress.val_loss is None
+
+    def make_up_evaluation(self) -> None:
+        """Evaluate the step at which the run was resumed, and record it if its evaluation had failed.
 
         The line in metrics.jsonl repeats what the last one says of the training.
         """

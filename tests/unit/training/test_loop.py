@@ -470,6 +470,17 @@ def test_a_run_by_the_clock_leaves_time_for_its_sample(
     assert most == [0.03 * 60] * 2
 
 
+def test_as_much_time_is_kept_for_the_last_checkpoint_as_the_one_before_took(
+    begun: Callable[..., Training],
+) -> None:
+    training = begun("a", *BY_THE_CLOCK, "train.max_wall_seconds=60")
+    usual = training.wall_clock()["wall_after"]
+
+    for seconds in (0.3, 20.0):
+        training.store.writer.seconds = seconds
+        assert training.wall_clock()["wall_after"] == pytest.approx(usual + seconds - 0.3)
+
+
 @pytest.mark.parametrize("checkpoint_every", ["10", "none"])
 def test_the_last_evaluation_reads_each_row_once_and_no_more_time_is_kept_for_it(
     trained: Trained, wall_clock: Clock, checkpoint_every: str
@@ -1430,18 +1441,29 @@ def test_held_out_text_with_nothing_to_predict_is_refused_before_anything_is_don
 def test_an_evaluation_that_fails_loses_no_step(
     trained: Trained, resumed: Resumed, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained("whole", "train.max_steps=8")
+    whole = trained("whole", "train.max_steps=8", "train.checkpoint_every=5")
     with monkeypatch.context() as patch:
         patch.setattr(next_token, "evaluate_split", lambda *args, **options: crash())
         with pytest.raises(CrashedError):
-            trained("a", "train.max_steps=8")  # at step 5
+            trained("a", "train.max_steps=8", "train.checkpoint_every=5")  # at step 5
 
     assert [step_of(path) for path in list_checkpoints(run_folder("a").checkpoints)] == [5]
     assert [line["step"] for line in lines_of(run_folder("a"))] == [1, 2, 3, 4, 5]
-    resumed("a")
+    outcome = resumed("a")
     assert (last_checkpoint(run_folder("a")) / MODEL).read_bytes() == (
         last_checkpoint(run_folder("whole")) / MODEL
     ).read_bytes()
+    # The evaluation is made up for, so that the checkpoint of step 5 may be the best one.
+    losses = [
+        {line["step"]: line.get("val_loss") for line in lines_of(run_folder(name))} for name in ("a", "whole")
+    ]
+    assert losses[0] == losses[1]
+    assert losses[0][5] is not None
+    assert (outcome.progress.best_step, outcome.progress.best_val_loss, outcome.progress.n_worse) == (
+        whole.progress.best_step,
+        whole.progress.best_val_loss,
+        whole.progress.n_worse,
+    )
 
 
 def test_a_sample_that_fails_loses_no_step(

@@ -1,6 +1,7 @@
 """Asynchronous checkpoints: a thread writes them while training goes on."""
 
 import logging
+import time
 from collections.abc import Callable
 from threading import Thread
 from types import TracebackType
@@ -14,9 +15,13 @@ class CheckpointWriter:
 
     It is used as a `with` block, which ends when all is written. Tensors that are being written must not change. An
     error in writing is raised by the next call of `submit`, `check` or `wait`, or at the end of the block.
+
+    Attributes:
+        seconds: How long the latest checkpoint took to write.
     """
 
     def __init__(self) -> None:
+        self.seconds = 0.0
         self._thread: Thread | None = None
         self._error: BaseException | None = None
 
@@ -47,8 +52,10 @@ class CheckpointWriter:
             raise error
 
     def _run(self, write: Callable[[], object]) -> None:
+        start = time.monotonic()
         try:
             write()
+            self.seconds = time.monotonic() - start
         except BaseException as error:  # raised later in the training thread
             self._error = error
 

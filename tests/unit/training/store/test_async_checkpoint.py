@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -127,3 +128,14 @@ def test_an_error_in_the_block_is_the_one_that_is_raised_and_the_writers_is_told
     with caplog.at_level(logging.WARNING), pytest.raises(KeyError):
         fail_while_writing(Held([], error=DiskError("no space")))
     assert caplog.messages == ["no space"]
+
+
+def test_the_time_of_the_latest_write_is_kept() -> None:
+    with CheckpointWriter() as writer:
+        assert writer.seconds == 0
+        writer.submit(lambda: time.sleep(0.05))
+        writer.wait()
+        assert writer.seconds >= 0.05
+        writer.submit(lambda: None)
+        writer.wait()
+        assert writer.seconds < 0.05
