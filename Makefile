@@ -27,7 +27,7 @@ check: $(DEV_STAMP)  ## Style, types, and who may import whom.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -q tests/contract/test_import_directions.py
+	$(BIN)/python -m pytest -q --noconftest tests/contract/test_import_directions.py
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory check-page; \
 	else echo "npm is not here: the types of the page's JavaScript are not checked"; fi
 

@@ -228,7 +228,11 @@ if __name__ == "__main__":
     import clearformer.runs.training
     import clearformer.study.everyday.declared
     import clearformer.study.workers.launch
-    import clearformer.training.reporting.console  # noqa: F401
+    import clearformer.study.workers.work
+    import clearformer.training.reporting.console
+    import clearformer.training.tasks.next_token
 
+    clearformer.training.tasks.next_token.SAMPLE_TOKENS = 20  # of the last sample, which nobody reads here
+    clearformer.study.workers.work.POLL_SECONDS = 0.05
     gc.freeze()  # imported objects stay, and no fork needs to collect them
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -37,7 +37,8 @@ def test_the_lens_offers_what_the_page_makes_and_loads_none_of_it() -> None:
 TWO_STEPS = (
     "import torch, clearformer.training.loop; from clearformer.training.optim.optimizers import Muon, AdamW; "
     "from clearformer.model.fast import random_bits; from clearformer.device import deterministic_kernels; "
-    "deterministic_kernels(torch.device('cpu')).__enter__(); random_bits.dropout(torch.ones(9), 0.5); "
+    "mode = deterministic_kernels(torch.device('cpu')); mode.__enter__(); "
+    "assert torch.are_deterministic_algorithms_enabled(); random_bits.dropout(torch.ones(9), 0.5); "
     "net = torch.nn.Sequential(torch.nn.Linear(2, 2)); net[0].weight.grad = torch.ones(2, 2); "
     "[(o.step(), o.zero_grad(False)) for s in (AdamW(), Muon()) for o in s.build(net, 0.1)]"
 )

@@ -29,6 +29,7 @@ TINY = (
     "train.compile=false",
     "model.d_model=24",
     "model.max_seq_len=32",
+    "data.val_fraction=0.01",
 )
 
 

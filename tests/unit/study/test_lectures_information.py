@@ -31,27 +31,14 @@ from clearformer.study.measures.information import (
 )
 from clearformer.study.measures.stream import stream_variance
 from clearformer.study.outcomes import REPRODUCED, SLIP
-from clearformer.study.trials import trials
 
 from .tiny import computed, text_folder, tiny
-
-NAMES = [study.name for study in studies().values()]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with text_folder(tmp_path_factory.mktemp("studies")) as made:
         yield made
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_study_says_what_it_runs(name: str) -> None:
-    study = studies()[name]
-    found = trials(study)
-    assert len({(trial.arm.label, trial.seed) for trial in found}) == len(found)
-    assert len({trial.settings_key for trial in found}) == len(found)
-    assert study.refuted_if
-    assert study.question.endswith("?")
 
 
 def test_the_worked_values_are_the_lectures(data_dir: Path, folder: Path) -> None:

@@ -86,6 +86,7 @@ def test_the_lectures_studies_resolve_at_every_scale(name: str) -> None:
     assert found.lecture
     assert found.refuted_if
     whole = trials(found)
+    assert len({(trial.arm.label, trial.seed) for trial in whole}) == len(whole)
     assert len({trial.settings_key for trial in whole}) == len(whole)
     assert len(trials(found, 0.001)) == len(whole)
 

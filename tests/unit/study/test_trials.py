@@ -37,20 +37,6 @@ def test_the_key_of_a_configuration_is_pinned() -> None:
     assert key_of() == LECTURE_KEY
 
 
-def test_the_key_is_the_same_in_every_process() -> None:
-    script = (
-        "from clearformer.study import Study, Training; from clearformer.study.trials import trials; "
-        "print(trials(Study('s', '?', '', (Training('a'),), ''))[0].settings_key)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.strip() == LECTURE_KEY, done.stderr
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -294,7 +280,7 @@ def test_what_a_function_holds_tells_it_apart() -> None:
         assert len({identity(function) for function in functions}) == len(functions)
 
 
-def test_what_a_function_holds_has_the_same_name_in_every_process() -> None:
+def test_a_key_and_what_a_function_holds_have_the_same_name_in_every_process() -> None:
     """Addresses and the order of sets are other ones in each."""
     code = """
 import hashlib, random
@@ -303,6 +289,8 @@ from clearformer.study.study import _lasting
 class Own: pass
 def near(a, b): return a - b
 print(_lasting([near, Own(), Own, frozenset({"a", "b", "c", "d", "e"}), (1,), {"x": [2.5, None]}, partial(near, 1)]))
+from clearformer.study import Study, Training; from clearformer.study.trials import trials
+print(trials(Study('s', '?', '', (Training('a'),), ''))[0].settings_key)
 """
     found = {
         subprocess.run(
@@ -315,6 +303,7 @@ print(_lasting([near, Own(), Own, frozenset({"a", "b", "c", "d", "e"}), (1,), {"
         for seed in ("1", "2")
     }
     assert len(found) == 1
+    assert found.pop().splitlines()[-1] == LECTURE_KEY
     plain = [1, 2.5, "a", (1,), (1, "b"), [], {"x": [None, True]}]
     assert _lasting(plain) == repr(plain)  # so that what was measured before is found
 
