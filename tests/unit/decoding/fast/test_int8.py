@@ -67,16 +67,16 @@ def test_products_do_not_overflow_where_autocast_takes_float16() -> None:
 
 
 class Doubled(Linear):
-    def forward(self, x: Tensor) -> Tensor:
-        return 2 * super().forward(x)
+    def forward(self, input: Tensor) -> Tensor:
+        return 2 * super().forward(input)
 
 
 def test_a_matrix_of_a_user_s_own_class_stays_as_it_is() -> None:
     model = made()
-    attention = model.blocks[0].attn
+    attention: Any = model.blocks[0].attn
     attention.W_Q = Doubled(14, 14)
 
-    copied = with_int8_weights(model).blocks[0].attn
+    copied: Any = with_int8_weights(model).blocks[0].attn
 
     assert type(copied.W_Q) is Doubled
     assert type(copied.W_K) is Int8Linear
