@@ -476,15 +476,20 @@ def read_toml(path: Path, largest: int = LARGEST_FILE) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
 
 
-def to_toml(spec: Spec) -> str:
-    """Return a whole spec, defaults included, as TOML that reads back to an equal spec."""
-    return tomli_w.dumps(_without_null(spec.model_dump(mode="json")))
+def to_toml(spec: Spec, with_folders: bool = True) -> str:
+    """Return a whole spec, defaults included, as TOML that reads back to an equal spec.
+
+    Without folders, an absolute path is its last part alone, as in what is published.
+    """
+    return tomli_w.dumps(_for_toml(spec.model_dump(mode="json"), with_folders))
 
 
-def _without_null(value: Any) -> Any:
+def _for_toml(value: Any, with_folders: bool) -> Any:
     if isinstance(value, dict):
         kind_first = sorted(value.items(), key=lambda item: item[0] != "kind")
-        return {key: _without_null(inner) for key, inner in kind_first}
+        return {key: _for_toml(inner, with_folders) for key, inner in kind_first}
+    if isinstance(value, str) and not with_folders and Path(value).is_absolute():
+        return Path(value).name
     return NONE if value is None else value
 
 

@@ -10,6 +10,7 @@ import torch
 
 import clearformer as cf
 from clearformer.cli import Call
+from clearformer.data import TextData
 from clearformer.errors import ClearformerError, RunError, TokenizerError
 from clearformer.interop.architectures import ARCHITECTURES
 from clearformer.interop.importing import run_config
@@ -256,6 +257,14 @@ def test_a_folder_has_one_type(tmp_path: Path) -> None:
     error = refusal("export", run, tmp_path / "out", "--dtype", "flaot16")
     assert "got 'flaot16'; did you mean 'float16'?" in str(error)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_card_tells_no_folder_of_this_machine(tmp_path: Path) -> None:
+    run = cf.load(make("decoder"), device="cpu")
+    config = run.config.replace(data=TextData(path=str(tmp_path / "private" / "my.txt")))
+    card = card_of(cf.Run(run.model, run.tokenizer, config), tmp_path / "out")
+    assert 'path = "my.txt"' in card
+    assert "private" not in card
 
 
 # --- the loss that the model card tells --------------------------------------------------------------------

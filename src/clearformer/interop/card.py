@@ -76,7 +76,7 @@ It needs no code of its own. `clearformer import PATH` makes a run of it again.
 {_training(config, step, held_out)}
 
 ```toml
-{to_toml(config).strip()}
+{to_toml(config, with_folders=False).strip()}
 ```
 """
 

@@ -79,7 +79,8 @@ class RunFolder:
                 "text_sha256": text_sha256,
                 "tokenizer_sha256": sha256_of(self.tokenizer_file),
             }
-            known = {"n_tokens": n_tokens, "pretrained": pretrained}
+            roles = sha256_of(config_path(self.tokenizer_file))
+            known = {"n_tokens": n_tokens, "pretrained": pretrained, "tokenizer_config_sha256": roles}
             began_with |= {name: value for name, value in known.items() if value is not None}
             write_file(self.env_file, (json.dumps(environment() | began_with, indent=1) + "\n").encode())
             self.write_config(config)
@@ -273,12 +274,9 @@ class RunFolder:
             TokenizerError: the file is missing or damaged.
             RunError: it has changed since the run began, or has more tokens than the model, so it is another run's.
         """
-        began_with, now = self._recorded("tokenizer_sha256"), sha256_of(self.tokenizer_file)
-        if isinstance(began_with, str) and now not in (began_with, None):
-            raise RunError(
-                f"{self.tokenizer_file}: changed since the run began (its SHA-256 was {began_with[:12]} and is "
-                f"{now[:12]}); restore the one of this run, as with another its model would read other tokens"
-            )
+        self._check_unchanged("tokenizer_sha256", self.tokenizer_file)
+        # It names the special tokens of a tokenizer from elsewhere; without it their usual names would count.
+        self._check_unchanged("tokenizer_config_sha256", config_path(self.tokenizer_file), may_be_gone=False)
         tokenizer = load_tokenizer(self.tokenizer_file)
         if n_known is not None and tokenizer.vocab_size > n_known:
             raise RunError(
@@ -286,6 +284,21 @@ class RunFolder:
                 "(model.vocab_size): this is another run's file; restore the run's own"
             )
         return tokenizer
+
+    def _check_unchanged(self, recorded: str, file: Path, may_be_gone: bool = True) -> None:
+        """Raise RunError if a file of the tokenizer is not the one that the run began with.
+
+        A file that may be gone is missed by whoever reads it.
+        """
+        began_with, now = self._recorded(recorded), sha256_of(file)
+        if not isinstance(began_with, str) or now == began_with or (now is None and may_be_gone):
+            return
+        change = "missing" if now is None else "changed since the run began"
+        is_now = "" if now is None else f" and is {now[:12]}"
+        raise RunError(
+            f"{file}: {change} (its SHA-256 was {began_with[:12]}{is_now}); restore the one of this run, as with "
+            "another its model would read other tokens"
+        )
 
 
 def sha256_of(file: Path) -> str | None:

@@ -11,6 +11,7 @@ from clearformer.data import LabelledData
 from clearformer.errors import ConfigError, DataError, DiskError, RunError
 from clearformer.presets import preset
 from clearformer.text import CharTokenizerSpec, Tokenizer
+from clearformer.text.kinds.imported import ImportedTokenizer, config_path
 from clearformer.training.config import RunConfig
 from clearformer.training.store.folder import Metrics, RunFolder, read_metrics
 
@@ -58,6 +59,26 @@ def test_a_tokenizer_that_was_replaced_is_refused(folder: RunFolder, change: str
 
     file.write_text(own)
     assert folder.read_tokenizer().to_json() == own
+
+
+def test_the_names_of_special_tokens_belong_to_the_run(tmp_path: Path) -> None:
+    """Those of a tokenizer from elsewhere; without them <bos> would stand before every prompt, say."""
+    document = json.loads(CharTokenizerSpec(bos=True, eos=True).train(["ab"]).to_json())
+    folder = RunFolder(tmp_path / "run")
+    folder.create(RunConfig(), ImportedTokenizer(document, {"eos": "<eos>"}), "of the text")
+    assert folder.read_tokenizer().bos_id is None
+    roles = config_path(folder.tokenizer_file)
+    kept = roles.read_text()
+
+    for change, said in ((kept.replace("<eos>", "<bos>"), "changed since the run began"), (None, "missing")):
+        roles.unlink() if change is None else roles.write_text(change)
+        with pytest.raises(
+            RunError, match=rf"tokenizer_config\.json: {said} .*; restore the one of this run"
+        ):
+            folder.read_tokenizer()
+
+    roles.write_text(kept)
+    assert folder.read_tokenizer().eos_id is not None
 
 
 def test_an_older_run_s_tokenizer_is_read_as_it_is(folder: RunFolder, tokenizer: Tokenizer) -> None:
