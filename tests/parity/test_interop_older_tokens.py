@@ -90,6 +90,26 @@ def test_tokens_that_were_added_to_gpt2_are_text_unless_they_are_listed_as_speci
     assert n in read.encode("The <new> cat")
 
 
+@pytest.mark.parametrize("as_one_file", [False, True])
+@pytest.mark.parametrize("told", [True, False])
+def test_add_bos_token_of_older_files_decides_what_stands_before_a_text(
+    told: bool, as_one_file: bool, tmp_path: Path
+) -> None:
+    """Beside a tokenizer.json it decides nothing."""
+    config = {"add_bos_token": told, "bos_token": "<|endoftext|>", "tokenizer_class": "GPT2Tokenizer"}
+    n = gpt2_folder(tmp_path, tokenizer_config=config)
+    if as_one_file:
+        document = backend_of(tmp_path).to_str()
+        (tmp_path / "tokenizer.json").write_text(document, encoding="utf-8")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)("The cat")["input_ids"]
+
+    ours = read_tokenizer(tmp_path, Fields({}), ModelConfig(vocab_size=n))
+
+    before = [] if ours.bos_id is None else [ours.bos_id]
+    assert [*before, *ours.encode("The cat").tolist()] == theirs
+    assert bool(before) is (told and not as_one_file)
+
+
 def test_tokens_that_the_configuration_adds_are_those_there_are(tmp_path: Path) -> None:
     n = gpt2_folder(tmp_path)
     flags = {"single_word": False, "lstrip": True, "rstrip": True, "normalized": False, "special": False}

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from clearformer.auto import labelled, pairs, text
 from clearformer.auto.budget import Budget, Recommendation, for_processes, measure
 from clearformer.data import form_of
+from clearformer.errors import count
 from clearformer.training.config import RunConfig
 from clearformer.training.processes.distributed import Place
 
@@ -55,4 +56,10 @@ def auto_for(wanted: RunConfig) -> RunConfig:
     choice = RULES[form].choose(measure(wanted, auto(form).tokenizer, place))
     for reason in choice.reasons:
         logger.info("auto: %s", reason)
-    return for_processes(choice.run, place.count)
+    run = for_processes(choice.run, place.count)
+    if run != choice.run:
+        rows, parts = run.train.batch_size, run.train.grad_accum_steps
+        logger.info(
+            "auto: for %d processes: %d rows a step, %s each", place.count, rows, count(parts, "part")
+        )
+    return run

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -101,7 +101,7 @@ def measure(wanted: RunConfig, tokenizer: TokenizerConfig, place: Place | None =
         n_bytes=size.n_bytes,
         seconds=seconds,
         rate=place.count * usual_rate(dtype, device, seconds=min(RATE_SECONDS, RATE_SHARE * seconds)),
-        memory=memory_of(device) / 2 / (place.n_here if device.type == "cpu" else 1),
+        memory=memory_of(device) / 2 / sharing(device, place.n_here),
         compile=None if wanted.train.compile == "auto" else wanted.train.compile,
         tokenizer=requested,
         n_texts=size.n_texts,
@@ -178,8 +178,16 @@ def for_processes(run: RunConfig, count: int) -> RunConfig:
     if isinstance(train.objective, TranslationObjective):  # its batches are sized in tokens
         return run.replace(train=train.replace(grad_accum_steps=parts))
     rows = math.ceil(train.batch_size / (count * parts)) * count * parts
-    steps = None if train.max_steps is None else max(1, round(train.max_steps * train.batch_size / rows))
-    return run.replace(train=train.replace(batch_size=rows, grad_accum_steps=parts, max_steps=steps))
+    changed: dict[str, Any] = {"batch_size": rows, "grad_accum_steps": parts}
+    if train.max_steps is not None:
+        steps = max(1, round(train.max_steps * train.batch_size / rows))
+        changed |= {"max_steps": steps, "warmup_steps": min(train.warmup_steps, steps // 2)}
+    return run.replace(train=train.replace(**changed))
+
+
+def sharing(device: torch.device, n_here: int) -> int:
+    """Return how many of a machine's processes share the memory of a device."""
+    return math.ceil(n_here / torch.cuda.device_count()) if device.type == "cuda" else n_here
 
 
 # --- consequences of a budget -----------------------------------------------------------------------------

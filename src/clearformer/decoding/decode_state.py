@@ -152,9 +152,11 @@ class DecodeState(Generic[ResultT]):
         if self._compiled and self._cache is not None:
             room = max(self._cache.length + 1, LEAST_ROOM)
             self._cache.make_room(min(room, self._model.config.max_seq_len))
-        # A compiled step does not notice hooks that were opened after its first call.
-        step = read_tokens if is_any_open() and has_any_hooks(self._model) else self._step
-        return self._read(step, self._logits_function, newest.unsqueeze(1))
+        if is_any_open() and has_any_hooks(self._model):
+            # A compiled step does not notice them, and one on a GPU keeps a mask of its own: until the texts are read
+            # anew, it is not used again.
+            self._step = read_tokens
+        return self._read(self._step, self._logits_function, newest.unsqueeze(1))
 
     @torch.inference_mode()
     def reorder(self, rows: Int[Tensor, " N"]) -> None:

@@ -17,7 +17,14 @@ from clearformer.study.trials import PROBE, Trial
 from clearformer.training.config import TrainConfig
 from clearformer.training.limits import is_finished
 from clearformer.training.reporting.report import Reporter
-from clearformer.training.store.checkpoint import list_checkpoints, read_progress, step_of, verify
+from clearformer.training.store.checkpoint import (
+    MODEL,
+    STATE,
+    list_checkpoints,
+    read_progress,
+    step_of,
+    verify,
+)
 from clearformer.training.store.folder import RunFolder, environment, read_metrics
 
 CHECKPOINT_EVERY = 500
@@ -34,8 +41,8 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
         Interrupted: a signal came; the next call resumes the run.
         ClearformerError: it cannot be trained or measured.
     """
-    before = store.find(trial)
-    if before and trial.config and not is_trained(RunFolder(store.runs / trial.key), trial.config.train):
+    before, folder = store.find(trial), RunFolder(store.runs / trial.key)
+    if before and trial.config and not has_trained_weights(folder, trial.config.train):
         before = None  # its weights are elsewhere, and what was measured of them is not of those trained here
     measured: dict[str, Values] = dict(before.measured) if before else {}
     start = time.perf_counter()
@@ -49,7 +56,7 @@ def compute(trial: Trial, store: Store, reporter: Reporter | None = None) -> Rec
             run = None
             measured.clear()
             measured[DIVERGED] = {"diverged_at": error.step}
-        seconds = before.seconds if before else trained_seconds(RunFolder(store.runs / trial.key))
+        seconds = before.seconds if before else trained_seconds(folder)
         if run is not None:
             try:
                 measure_what_is_missing(run, trial, measured)
@@ -125,7 +132,8 @@ def trained(trial: Trial, store: Store, reporter: Reporter) -> Run:
     config = trial.config.replace(train=train.replace(checkpoint_every=every, snapshot_megabytes=None))
     lines = read_metrics(folder.metrics_file)
     is_evaluated = bool(lines) and lines[-1].get("val_loss") is not None
-    if not (is_trained(folder, config.train) and is_evaluated):  # a run without held-out data is just opened
+    # A run without held-out data is just opened.
+    if not (has_trained_weights(folder, config.train) and is_evaluated):
         resume = folder.config_file.exists()
         with kept_random_state():
             train_run(RunStart(config, folder, resume=resume, is_named=True, preset=None), reporter)
@@ -136,12 +144,19 @@ def is_trained(folder: RunFolder, train: TrainConfig) -> bool:
     """Whether a run has finished training."""
     if not folder.config_file.exists():
         return False
-    newest = max(list_checkpoints(folder.checkpoints), key=step_of, default=None)
-    if newest is None:
-        return False
+    checkpoints = list_checkpoints(folder.checkpoints)
     with suppress(CheckpointError):  # a damaged one: training goes on from an earlier one
-        verify(newest)
-        return is_finished(train, read_progress(newest))
+        return bool(checkpoints) and is_finished(train, read_progress(max(checkpoints, key=step_of)))
+    return False
+
+
+def has_trained_weights(folder: RunFolder, train: TrainConfig) -> bool:
+    """Whether a run has finished training and its last weights are as they were written."""
+    if not is_trained(folder, train):
+        return False
+    with suppress(CheckpointError):
+        verify(max(list_checkpoints(folder.checkpoints), key=step_of), MODEL, STATE)
+        return True
     return False
 
 

@@ -337,7 +337,7 @@ class Training:
                 self.raise_interrupted(stop)
             self.begin_steps()
             self.log.begin(self.config, self.progress)
-            if self.is_uncompared():
+            if self.has_failed_evaluation():
                 self.make_up_evaluation()
             while not self.finished():
                 result = self.step()
@@ -362,9 +362,8 @@ class Training:
                 self.make_up_evaluation()
             self.report_end_by_patience()
         if self.processes.count == 1 and (stop := self.signal_to_end()):
-            self.raise_interrupted(
-                stop
-            )  # it came while the end was evaluated or saved: whoever sent it waits
+            # It came while the end was evaluated or saved: whoever sent it waits.
+            self.raise_interrupted(stop)
 
     def report_patience(self) -> None:
         """Report how often `train.patience` counts, as the run may end before it has counted far enough."""
@@ -534,10 +533,13 @@ class Training:
             self.evaluation = evaluation.result
         return evaluation.line
 
-    def is_uncompared(self) -> bool:
-        """Whether the run goes on at a checkpoint whose evaluation was due but had failed."""
-        due = self.progress.step > 0 and not self.finished() and self.is_due(self.settings.checkpoint_every)
-        return due and self.progress.val_loss is None
+    def has_failed_evaluation(self) -> bool:
+        """Whether the run goes on at a step whose evaluation was due but had failed; the step's line tells it."""
+        if self.finished() or not self.is_due(self.settings.checkpoint_every):
+            return False
+        *_, last = read_metrics(self.folder.metrics_file) or [{}]
+        lacks = last.get("step") == self.progress.step and last.get("val_loss") is None
+        return bool(self.processes.broadcast(float(lacks)))  # the first process writes the lines
 
     def make_up_evaluation(self) -> None:
         """Evaluate the step at which the run was resumed, and record it if its evaluation had failed.

@@ -1,5 +1,6 @@
 """`auto` under torchrun: it plans for all processes, and its batches divide among them."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import torch
 
 from clearformer.auto import RULES, Budget, Recommendation, auto_for, measure, text
 from clearformer.auto import budget as budget_module
-from clearformer.auto.budget import for_processes
+from clearformer.auto.budget import for_processes, sharing
 from clearformer.data import TextData
 from clearformer.text import CharTokenizerSpec
 from clearformer.training.config import RunConfig, TrainConfig
@@ -52,6 +53,14 @@ def test_larger_batches_make_fewer_steps_of_as_many_rows() -> None:
     assert (train.batch_size, train.max_steps) == (12, 600)
 
 
+def test_a_warm_up_is_over_before_the_fewer_steps_are() -> None:
+    run = RunConfig(train=TrainConfig(batch_size=8, max_steps=90, warmup_steps=30))
+
+    train = for_processes(run, 80).train
+
+    assert (train.batch_size, train.max_steps, train.warmup_steps) == (80, 9, 4)
+
+
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[Place], Budget]:
     monkeypatch.setattr(budget_module, "usual_rate", lambda dtype, device, seconds: RATE)
@@ -72,7 +81,16 @@ def test_the_rate_is_that_of_all_and_the_memory_that_of_one(measured: Callable[[
     assert (among_six.rate, among_six.memory) == (6 * RATE, MEMORY / 4)  # two share a machine
 
 
-def test_the_preset_plans_for_those_that_torchrun_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_share_a_gpu_where_there_are_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [sharing(torch.device("cuda"), n) for n in (1, 2, 3, 8)] == [1, 1, 2, 4]
+    assert sharing(torch.device("cpu"), 3) == 3
+
+
+def test_the_preset_plans_for_those_that_torchrun_started(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     places: list[Place] = []
 
     def noted(wanted: RunConfig, tokenizer: object, place: Place) -> Budget:
@@ -92,4 +110,5 @@ def test_the_preset_plans_for_those_that_torchrun_started(monkeypatch: pytest.Mo
 
     assert places == [Place(rank=1, count=3, local_rank=1, n_here=3)]
     assert run.train.batch_size == 9
+    assert "auto: for 3 processes: 9 rows a step, 1 part each" in caplog.text
     assert torch.distributed.is_initialized() is False

@@ -142,6 +142,9 @@ def test_a_compiled_step_makes_way_for_hooks_that_are_opened_later(
 
     assert seen == ["blocks.0.hook_resid_post"]
     torch.testing.assert_close(logits[0], alone(decoder, [1, 2, 4]))
+    # What it keeps for itself lacks that token.
+    torch.testing.assert_close(state.decode(torch.tensor([3]))[0], alone(decoder, [1, 2, 4, 3]))
+    state.prefill([[1, 2]])
     assert state.decode(torch.tensor([4])) == "compiled"
 
 

@@ -173,24 +173,6 @@ def test_bos_is_what_the_tokenizer_puts_before_a_text(config_says: int | None, t
     assert (back.bos_id, back.eos_id) == (256, 257)
 
 
-@pytest.mark.parametrize(
-    ("told", "named", "before", "bos"),
-    [
-        (False, "<s>", ["<s>"], None),  # a usual cure for two of them
-        (True, "</s>", [], 257),
-        (True, "</s>", ["<s>"], 257),
-        (True, None, ["<s>"], None),
-        (None, "<s>", ["<s>"], 256),
-    ],
-)
-def test_add_bos_token_decides_as_in_transformers(
-    told: bool | None, named: str | None, before: list[str], bos: int | None, tmp_path: Path
-) -> None:
-    config = {"add_bos_token": told, "bos_token": named}
-    file_of_others(tmp_path, ["<s>", "</s>"], around(before, []), tokenizer_config=config)
-    assert read_tokenizer(tmp_path, Fields({}), ModelConfig(vocab_size=258)).bos_id == bos
-
-
 def test_a_translation_starts_with_what_generation_says(tmp_path: Path) -> None:
     files = {"generation_config": {"decoder_start_token_id": 257}}
     file_of_others(tmp_path, ["<s>", "</s>", "<more>"], around([], ["</s>"]), **files)

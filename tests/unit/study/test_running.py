@@ -16,11 +16,19 @@ from clearformer.errors import Interrupted, UserError
 from clearformer.study import Measure, Store, running
 from clearformer.study.measures.losses import HELD_OUT, MOST_POINTS, STEP, curve, losses
 from clearformer.study.measures.samples import sample
-from clearformer.study.running import checked, compute, is_trained
+from clearformer.study.running import checked, compute, has_trained_weights, is_trained
 from clearformer.study.trials import Trial, trials
 from clearformer.training.evaluator import Evaluator
 from clearformer.training.reporting.report import Reporter
-from clearformer.training.store.checkpoint import STATE, Progress, step_folder
+from clearformer.training.store.checkpoint import (
+    MODEL,
+    OPTIMIZER,
+    STATE,
+    Progress,
+    list_checkpoints,
+    step_folder,
+    step_of,
+)
 from clearformer.training.store.folder import RunFolder
 
 from .parts import tiny_study
@@ -169,6 +177,25 @@ def test_a_run_whose_newest_checkpoint_is_damaged_is_not_trained_yet(tmp_path: P
     folder.config_file.touch()
     (damaged / STATE).write_text("{")
     assert not is_trained(folder, trial.config.train)
+
+
+def test_a_run_whose_last_weights_are_damaged_is_trained_to_its_end_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its optimizer had is no longer needed."""
+    monkeypatch.setattr(running, "CHECKPOINT_EVERY", 1)  # so that there is an earlier one
+    trial, store = first_trial(tmp_path), Store(tmp_path / "studies")
+    record = compute(trial, store)
+    assert trial.config is not None
+    folder = RunFolder(store.runs / trial.key)
+    newest = max(list_checkpoints(folder.checkpoints), key=step_of)
+    (newest / OPTIMIZER).write_bytes(b"")
+    assert has_trained_weights(folder, trial.config.train)
+
+    (newest / MODEL).write_bytes((newest / MODEL).read_bytes()[:-1] + b"?")
+    assert not has_trained_weights(folder, trial.config.train)
+    assert compute(trial, store).measured == record.measured
+    assert has_trained_weights(folder, trial.config.train)
 
 
 def test_a_further_measure_trains_nothing_and_keeps_the_others(

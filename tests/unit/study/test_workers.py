@@ -1,5 +1,6 @@
 """Many runs at once: each is finished once, whatever happens to the workers."""
 
+import errno
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ import pytest
 
 import clearformer as cf
 from clearformer.errors import DataError, DiskError, Interrupted, MissingPackageError, UserError
+from clearformer.files import disk_errors
 from clearformer.registry import import_parts, unregister
 from clearformer.study import Measure, Probe, Store, Study, Training, lectures
 from clearformer.study.lectures import studies
@@ -197,6 +200,24 @@ def test_one_that_fails_is_kept_and_the_others_go_on(
     assert outcome.failures == {"a, seed 2": told}
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_full_disk_is_no_fault_of_a_trial(
+    probes: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Another machine can compute it; a place that may not be written may be one of the trial alone."""
+    _, store, wanted = probes()
+
+    def refused(*_: object) -> None:
+        with disk_errors(store.folder):
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(work_module, "compute", refused)
+    with pytest.raises(DiskError, match="free some space") if number == errno.ENOSPC else nullcontext():
+        work(wanted, store)
+    assert (store.failure(wanted[0]) is None) is (number == errno.ENOSPC)
+    assert not store.is_done(wanted[0])
+
+
 def test_a_trial_whose_data_cannot_be_read_fails_with_the_reason(tmp_path: Path) -> None:
     study, store = tiny_study(tmp_path), Store(tmp_path / "studies")
     (tmp_path / "text.txt").unlink()
@@ -244,6 +265,7 @@ def test_signals_outside_of_a_training_end_it_with_claims_given_up(
 def test_a_worker_ends_when_the_process_that_began_it_has_gone() -> None:
     def wait() -> None:
         with ended_by_signals():
+            end_with_parent.cache_clear()
             end_with_parent(os.getppid() + 1)
             time.sleep(60)
 

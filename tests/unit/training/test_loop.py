@@ -1592,6 +1592,24 @@ def test_a_signal_lets_the_step_be_finished_and_kept(
     )  # step 5 was evaluated, and this one was not
 
 
+def test_a_signal_during_the_last_save_is_passed_on(
+    trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a loop of trainings would begin the next one."""
+    save = checkpoint_store.save_checkpoint
+
+    def interrupted(*arguments: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return save(*arguments)
+
+    monkeypatch.setattr(checkpoint_store, "save_checkpoint", interrupted)
+    with pytest.raises(Interrupted, match=r"^stopped at step 9"):
+        trained("a", "train.max_steps=9", "train.checkpoint_every=none")
+
+    assert step_of(last_checkpoint(run_folder("a"))) == 9
+    assert lines_of(run_folder("a"))[-1]["val_loss"] is not None
+
+
 # --- checkpoints beside the training ----------------------------------------------------------------------
 
 

@@ -256,7 +256,9 @@ def _roles_here(
         # The model was trained to read <bos> before a text only if the tokenizer itself puts it there. That of
         # config.json does not count: it is a class's default where nobody set it.
         told = settings_in(folder, TOKENIZER_CONFIG).get("add_bos_token")
-        if type(told) is bool:  # transformers follows it, whatever tokenizer.json puts before a text
+        if (
+            type(told) is bool and not (folder / TOKENIZER).is_file()
+        ):  # beside which transformers passes over it
             before = [ids["bos_token"]] if told and ids.get("bos_token") is not None else []
         roles["bos"] = next(iter(before), None)
         if len(before) > 1:

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from clearformer.errors import ClearformerError, DiskError, Interrupted, RunInUseError, shortened
+from clearformer.files import FULL
 from clearformer.study.running import compute
 from clearformer.study.store import Store
 from clearformer.study.trials import Trial
@@ -55,14 +56,13 @@ def take(trial: Trial, store: Store) -> bool:
 
     Raises:
         Interrupted: a signal came.
+        DiskError: the disk is full.
     """
     if is_settled(trial, store):
         return False
     try:
         key = trial.key
     except ClearformerError as error:
-        if isinstance(error, DiskError):
-            raise
         store.write_failure(trial, str(error))
         return True
     with claimed(store, key) as claim:
@@ -73,19 +73,32 @@ def take(trial: Trial, store: Store) -> bool:
 
 
 def attempt(trial: Trial, store: Store, claim: Claim) -> bool:
-    """Compute a claimed trial and store its result or its failure; returns whether it is settled."""
+    """Compute a claimed trial and store its result or its failure; returns whether it is settled.
+
+    Raises:
+        Interrupted: a signal came.
+        DiskError: the disk is full.
+    """
     try:
         compute(trial, store, WhileHeld(claim))
-    except (Interrupted, DiskError):  # a full disk is this machine's fault: another one can compute the trial
+    except Interrupted:
         raise
     except (RunInUseError, TakenError):  # a process presumed dead is still computing it
         return False
     except ClearformerError as error:
+        if is_of_a_full_disk(error):
+            raise
         store.write_failure(trial, str(error))
     except Exception as error:  # a bug in one run, such as in a user's measure, must not stop the others
         told = shortened(f"{type(error).__name__}: {error}", 300)
         store.write_failure(trial, told, traceback.format_exc())
     return True
+
+
+def is_of_a_full_disk(error: ClearformerError) -> bool:
+    """Whether there is no room on this machine, which is no fault of a trial: another machine can compute it."""
+    cause = error.__cause__
+    return isinstance(error, DiskError) and isinstance(cause, OSError) and cause.errno in FULL
 
 
 class WhileHeld(Reporter):

@@ -23,7 +23,7 @@ from clearformer.device import processor_name
 from clearformer.errors import ConfigError, DataError, RunError, shortened
 from clearformer.files import UNFINISHED, disk_errors, make_folders, parse_json, sync, write_file
 from clearformer.text import Tokenizer, load_tokenizer
-from clearformer.text.kinds.imported import config_path
+from clearformer.text.kinds.imported import ImportedTokenizer, config_path
 from clearformer.training.config import RunConfig
 from clearformer.training.processes.distributed import Place
 from clearformer.training.setup import PATHS
@@ -79,7 +79,10 @@ class RunFolder:
                 "text_sha256": text_sha256,
                 "tokenizer_sha256": sha256_of(self.tokenizer_file),
             }
-            roles = sha256_of(config_path(self.tokenizer_file))
+            is_own = not isinstance(
+                tokenizer, ImportedTokenizer
+            )  # then its own file names its special tokens
+            roles = None if is_own else sha256_of(config_path(self.tokenizer_file))
             known = {"n_tokens": n_tokens, "pretrained": pretrained, "tokenizer_config_sha256": roles}
             began_with |= {name: value for name, value in known.items() if value is not None}
             write_file(self.env_file, (json.dumps(environment() | began_with, indent=1) + "\n").encode())
