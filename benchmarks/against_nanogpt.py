@@ -77,7 +77,7 @@ def clearformer(steps: int, runs: Path, name: str, *settings: str) -> float:
 
 
 def loss_of_nanogpt(folder: Path, out: Path, tokens_file: Path) -> float:
-    """nanoGPT's model on held-out tokens: windows of 64, one after the other, as `clearformer eval` reads."""
+    """nanoGPT's model on held-out tokens: windows of 64 without overlap (`clearformer eval --stride 64`)."""
     sys.path.insert(0, str(folder))
     from model import GPT, GPTConfig  # type: ignore[import-not-found]
 

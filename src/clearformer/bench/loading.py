@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clearformer.bench.peers import absence, asked_for, in_transformers, quietly, with_version
-from clearformer.bench.rounds import OURS, Comparison, Contender, interleave
+from clearformer.bench.rounds import OURS, Comparison, Contender, interleave, with_as_many_threads
 from clearformer.errors import UserError
 from clearformer.model import Decoder
 from clearformer.parts import imported_files
@@ -84,7 +84,7 @@ def in_new_process(command: list[str]) -> None:
     Raises:
         UserError: it failed; the message has the last line of its output.
     """
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, env=with_as_many_threads(), capture_output=True, text=True)
     if done.returncode:
         raise UserError(
             f"{' '.join(command[:4])} ... failed: {(done.stderr.strip() or '?').splitlines()[-1]}"

@@ -1,9 +1,12 @@
 """Fair comparison on a noisy machine: alternate measurements (A B A B), medians, and ratios within each round."""
 
+import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from clearformer.threads import FixedThreads
 
@@ -84,6 +87,14 @@ class Comparison:
             "absent": {side.name: side.reason for side in self.absent},
             **self.facts,
         }
+
+
+def with_as_many_threads() -> dict[str, str]:
+    """Return the environment for a side that runs in a process of its own: it has as many threads as torch has here.
+
+    By itself it would not heed the quota of a container.
+    """
+    return os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
 
 
 def interleave(

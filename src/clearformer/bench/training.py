@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from clearformer.bench.machine import Limits
 from clearformer.bench.peers import absence, asked_for, in_transformers, like_gpt2, with_version
-from clearformer.bench.rounds import OURS, Comparison, Contender, Figures, interleave
-from clearformer.cost.rates import mfu
+from clearformer.bench.rounds import OURS, Comparison, Contender, Figures, interleave, with_as_many_threads
+from clearformer.cost.rates import mfu, peak_rate
 from clearformer.device import autocast, resolve_device, synchronize
 from clearformer.errors import UserError
 from clearformer.model import build
@@ -102,7 +102,7 @@ def _facts(ours: "_Ours", figures: Figures, limits: Limits) -> dict[str, Any]:
         "ms_per_step": float(f"{1000 * ours.tokens_per_step / figures.median:.4g}"),
         "flops_per_token": per_token,
         "of_measured_matrix_rate": round(per_token * figures.median / matrix_rate, 4),
-        "mfu": mfu(per_token, figures.median, limits.peak),
+        "mfu": mfu(per_token, figures.median, peak_rate(ours.device, ours.config.train.dtype)),
         **_memory(ours),
     }
 
@@ -231,7 +231,9 @@ def _litgpt(match: _Match) -> list[Contender]:
         n_embd=model.d_model,
     )
     loop = _PlainLoop(match.ours, GPT(config), lambda m, inputs: m(inputs))
-    note = "a GPT-NeoX of the same sizes, as its Config makes it"
+    note = "a GPT-NeoX of the same sizes, as its Config makes it" + (
+        "; without dropout" if model.dropout else ""
+    )
     return [Contender(with_version("litgpt"), lambda: loop.tokens_per_second(match.steps), note)]
 
 
@@ -244,6 +246,8 @@ def _nanogpt(match: _Match) -> list[Contender]:
     notes = [] if is_nanogpt(match.ours.config.model) else ["its own model, of the same sizes"]
     if match.ours.device.type == "cpu" and match.ours.config.train.dtype != "float32":
         notes.append("in float32, as its train.py always is on a CPU")
+    if match.ours.device.type == "cuda" and match.ours.config.train.dtype == "float32":
+        notes.append("with products in TF32, which its train.py allows")
     note = "; ".join(notes)
     folder = Path(match.folder)
 
@@ -318,7 +322,7 @@ def run_nanogpt(folder: Path, settings: dict[str, Any], *recipes: str) -> list[f
         UserError: it failed; the message has the last line of its output.
     """
     command = [sys.executable, "train.py", *recipes, *(f"--{key}={value}" for key, value in settings.items())]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, env=with_as_many_threads(), capture_output=True, text=True)
     if done.returncode:
         raise UserError(
             f"nanoGPT's train.py in {folder} failed: {(done.stderr.strip() or '?').splitlines()[-1]}"

@@ -66,8 +66,9 @@ def test_two_passes_of_a_step_count_twice(tmp_path: Path) -> None:
 
 
 TRAIN_PY = """
-import json, pathlib, sys
+import json, os, sys
 flags = dict(flag[2:].split("=", 1) for flag in sys.argv[1:])
+flags["threads"] = os.environ["OMP_NUM_THREADS"]
 with open("calls.jsonl", "a") as file:
     file.write(json.dumps(flags) + "\\n")
 for step in range(int(flags["max_iters"])):
@@ -88,6 +89,7 @@ def test_training_beside_nanogpt_takes_its_own_train_py(tmp_path: Path) -> None:
     assert [side.note for side in found.sides] == ["", "", ""]
     eager, compiled, *_ = map(json.loads, (folder / "calls.jsonl").read_text().splitlines())
     assert (eager["compile"], compiled["compile"]) == ("False", "True")
+    assert eager["threads"] == str(torch.get_num_threads())  # as many as ours
     wanted = {"n_layer": "1", "n_head": "4", "n_embd": "12", "block_size": "16", "batch_size": "4"}
     assert wanted.items() <= eager.items()
 

@@ -536,6 +536,16 @@ def test_an_optimizer_of_one_s_own_is_not_the_one_that_it_is_derived_from() -> N
         preconditioner_of(Signs(weights, lr=1.0))
 
 
+def test_without_an_estimate_the_truth_is_told_all_the_same(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training again has taken its time by then."""
+    monkeypatch.setattr("clearformer.lens.learning.preconditioning.PRECONDITIONERS", {})
+    found = lens.counterfactual(run, PROMPT, without=[(3, 0)])
+    assert found.change != 0
+    assert found.estimate is None
+
+
 def test_a_step_s_rate_is_the_recorded_one_or_follows_the_clock(run: Any, home: Path) -> None:
     """At the last checkpoint of a run by the wall clock the rate of now is 0."""
     folder = copy_of(home, "by-the-wall-clock")

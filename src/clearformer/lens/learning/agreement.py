@@ -3,8 +3,8 @@
     found = lens.check_tracin(run, text, windows=20)
     found.rank_correlation      Spearman's: 1 if both rank alike, around 0 if they are unrelated
 
-Each window is left out for every time it was seen, and the run is trained again: once for each window, and once without
-leaving out anything, which must reproduce the run's own weights to the bit.
+Each window is left out for every time it was seen in the examined steps, and the run is trained again: once for each
+window, and once without leaving out anything, which must reproduce the run's own weights to the bit.
 """
 
 from collections.abc import Iterable, Sequence

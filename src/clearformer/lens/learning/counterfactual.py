@@ -15,6 +15,7 @@ the machine, and with the number of threads, that trained the run.
 import hashlib
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
@@ -52,7 +53,9 @@ class Counterfactual(Shown):
         after: The loss of the weights trained without those rows.
         change: after - before: positive if the rows had lowered the loss.
         estimate: TracIn's estimate of the change, with each row counted at the checkpoint nearest to its step and at
-            that step's rate. None if the loss is not a single prediction's, or no checkpoint has the optimizer's state.
+            that step's rate. It leaves the batch's other rows as they were, which count for more where the run is
+            trained without one. None if the loss is not a single prediction's, no checkpoint has the optimizer's state,
+            or TracIn does not know the optimizer.
         same_weights: Whether both sets of weights are equal to the bit.
         sha256: The hash of the new weights, as a checkpoint would hold them.
         model: The new weights.
@@ -143,7 +146,8 @@ def counterfactual(
     after = loss_of(opened, prediction, again.model)
     estimate = None
     if prediction is not None and opened.kept:
-        estimate = estimated_change(opened, prediction, left_out)
+        with suppress(UserError):  # the optimizer keeps no state, or is one that TracIn does not know
+            estimate = estimated_change(opened, prediction, left_out)
     what = "the held-out loss" if prediction is None else f"the loss of {prediction}"
     return Counterfactual(
         what,

@@ -14,13 +14,16 @@ def per_character(run: Run) -> Values:
         bits_per_char, bits_per_byte: The loss per character and per byte.
         loss_per_token: The loss per token, in nats.
         characters_per_token: The mean length of the tokens.
+
+        Those for which characters are counted are None where tokens lose some of the text.
     """
     scores = run.evaluate()
+    n_chars = scores["n_chars"]
     return {
         "bits_per_char": scores["bits_per_char"],
         "bits_per_byte": scores["bits_per_byte"],
         "loss_per_token": scores["loss"],
-        "characters_per_token": scores["n_chars"] / scores["n_tokens"],
+        "characters_per_token": None if n_chars is None else n_chars / scores["n_tokens"],
     }
 
 
