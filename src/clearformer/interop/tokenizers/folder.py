@@ -259,7 +259,8 @@ def _roles_here(
         if (
             type(told) is bool and not (folder / TOKENIZER).is_file()
         ):  # beside which transformers passes over it
-            before = [ids["bos_token"]] if told and ids.get("bos_token") is not None else []
+            named = ids.get("bos_token") if told else None
+            before = [] if named is None else [named]
         roles["bos"] = next(iter(before), None)
         if len(before) > 1:
             names = {token: name for name, token in vocabulary.items()}
