@@ -256,9 +256,8 @@ def _roles_here(
         # The model was trained to read <bos> before a text only if the tokenizer itself puts it there. That of
         # config.json does not count: it is a class's default where nobody set it.
         told = settings_in(folder, TOKENIZER_CONFIG).get("add_bos_token")
-        if (
-            type(told) is bool and not (folder / TOKENIZER).is_file()
-        ):  # beside which transformers passes over it
+        # Beside a tokenizer.json transformers passes over it.
+        if type(told) is bool and not (folder / TOKENIZER).is_file():
             named = ids.get("bos_token") if told else None
             before = [] if named is None else [named]
         roles["bos"] = next(iter(before), None)
