@@ -44,135 +44,82 @@ Each result is a value (`to_dict()`), a table in a notebook, and a figure (`.fig
 from clearformer.hooks.readings import Readings
 from clearformer.lens.activations import run_with_cache
 from clearformer.lens.architecture import Architecture, Component, architecture
-from clearformer.lens.causal import (
+from clearformer.lens.causal.hook_gradients import Gradient, gradients_at
+from clearformer.lens.causal.interventions import (
     Edit,
-    Effect,
-    Gradient,
     Intervention,
-    LogitDifference,
-    MeanLoss,
-    PatchEffects,
-    PathEffect,
-    Predicted,
-    Site,
-    WithEdits,
     add,
     change,
-    copy_without_heads,
-    edited_copy,
-    gradients_at,
-    heads_of,
     hooks_of,
     intervene,
     mean,
-    networks_of,
-    next_token_loss,
     patch,
-    patch_every,
-    patch_paths,
     replace,
     resample,
-    with_edits,
     zero,
 )
-from clearformer.lens.comparison import (
-    Difference,
-    Differences,
-    Distance,
-    HeadMatch,
-    HeadMatches,
-    TokenLoss,
-    Transplant,
-    beside,
-    difference,
-    differences,
-    match_heads,
-    transplant,
-)
+from clearformer.lens.causal.metrics import LogitDifference, MeanLoss, next_token_loss
+from clearformer.lens.causal.patching import Effect, PatchEffects, patch_every
+from clearformer.lens.causal.paths import PathEffect, patch_paths
+from clearformer.lens.causal.sites import Site, heads_of, networks_of
+from clearformer.lens.causal.weights import copy_without_heads, edited_copy
+from clearformer.lens.causal.with_edits import Predicted, WithEdits, with_edits
+from clearformer.lens.comparison.changes import Difference, beside, difference
+from clearformer.lens.comparison.differences import Differences, Distance, TokenLoss, differences
+from clearformer.lens.comparison.heads import HeadMatch, HeadMatches, match_heads
+from clearformer.lens.comparison.transplant import Transplant, transplant
 from clearformer.lens.embeddings import Embedded, embed
-from clearformer.lens.gradients import (
+from clearformer.lens.gradients.input_attribution import (
     InputAttribution,
-    LossChanges,
-    MatrixGradient,
-    WeightGradients,
     gradient_x_input,
     integrated_gradients,
-    loss_changes,
-    loss_changes_since,
     occlusion,
-    weight_gradients,
 )
-from clearformer.lens.heads import (
+from clearformer.lens.gradients.loss_change import LossChanges, loss_changes, loss_changes_since
+from clearformer.lens.gradients.matrices import MatrixGradient, WeightGradients, weight_gradients
+from clearformer.lens.heads.scores import (
     HeadHistory,
     HeadScore,
     HeadScores,
     head_scores,
     head_scores_by_checkpoint,
 )
-from clearformer.lens.history import Bigram, Event, Events, InductionAt, bigram, events
+from clearformer.lens.history.bigram import Bigram, bigram
+from clearformer.lens.history.events import Event, Events, InductionAt, events
 from clearformer.lens.inputs import Inputs, quiet, read
-from clearformer.lens.learning import (
-    Agreement,
-    Compared,
-    Counterfactual,
-    Learned,
-    TrainingWindow,
-    check_tracin,
-    counterfactual,
-    tracin,
-)
-from clearformer.lens.ledgers import Ledger, Part, Score, Sources, ledger, score, sources
+from clearformer.lens.learning.agreement import Agreement, Compared, check_tracin
+from clearformer.lens.learning.counterfactual import Counterfactual, counterfactual
+from clearformer.lens.learning.tracin import Learned, TrainingWindow, tracin
+from clearformer.lens.ledgers.residual import Ledger, Part, ledger
+from clearformer.lens.ledgers.scores import Score, score
+from clearformer.lens.ledgers.sources import Sources, sources
 from clearformer.lens.meanings import Meanings, WordPlace, meanings
 from clearformer.lens.metrics import Metrics, metrics
-from clearformer.lens.numbers import (
-    BlockNumbers,
-    Cell,
-    CodeLine,
-    MatrixPart,
-    NamedArray,
-    Operand,
-    Term,
-    block,
-    cell,
-    matrix,
-)
-from clearformer.lens.passages import Corpus, CorpusRow, Passage, corpus
-from clearformer.lens.patterns import (
-    Alignment,
-    AttentionOverview,
-    AttentionPatterns,
-    HeadPattern,
-    alignment,
-    attention,
-    attention_overview,
-    head_pattern,
-)
+from clearformer.lens.numbers.block import BlockNumbers, NamedArray, block
+from clearformer.lens.numbers.cell import Cell, cell
+from clearformer.lens.numbers.code import CodeLine
+from clearformer.lens.numbers.matrix import MatrixPart, matrix
+from clearformer.lens.numbers.rules import Term
+from clearformer.lens.numbers.sources import Operand
+from clearformer.lens.passages.corpus import Corpus, CorpusRow, Passage, corpus
+from clearformer.lens.patterns.alignment import Alignment, alignment
+from clearformer.lens.patterns.attention import AttentionPatterns, attention
+from clearformer.lens.patterns.head_pattern import HeadPattern, head_pattern
+from clearformer.lens.patterns.overview import AttentionOverview, attention_overview
 from clearformer.lens.pieces import MergeStep, Pieces, WordPart, pieces
 from clearformer.lens.positions import PositionTable, positions
-from clearformer.lens.predictions import (
-    ClassChance,
-    Classes,
-    LogitLens,
-    NextTokens,
-    TunedLens,
-    classes,
-    logit_lens,
-    next_tokens,
-    tune,
-)
-from clearformer.lens.sampling import (
-    BeamNode,
-    BeamTree,
+from clearformer.lens.predictions.classes import ClassChance, Classes, classes
+from clearformer.lens.predictions.logit_lens import LogitLens, logit_lens
+from clearformer.lens.predictions.next_tokens import NextTokens, next_tokens
+from clearformer.lens.predictions.tuned_lens import TunedLens, tune
+from clearformer.lens.sampling.beam_tree import BeamNode, BeamTree, Found, beam_tree
+from clearformer.lens.sampling.continuations import (
     Continuations,
     Continued,
-    Cut,
     DrawnToken,
-    Found,
-    NextDraw,
-    beam_tree,
     continuations,
-    next_draw,
 )
+from clearformer.lens.sampling.next_draw import Cut, NextDraw, next_draw
 from clearformer.lens.showing import Shown, Table, show
 from clearformer.lens.tokens import TokenTable, tokens
 from clearformer.lens.words import WordSimilarity, word_similarity

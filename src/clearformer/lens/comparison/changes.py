@@ -25,10 +25,11 @@ from clearformer.decoding.text.samples import Run
 from clearformer.errors import UserError, shown
 from clearformer.lens.causal.metrics import metric_of
 from clearformer.lens.comparison.pairs import check_one_family
-from clearformer.lens.gradients import loss_changes_since, weight_gradients
+from clearformer.lens.gradients.loss_change import loss_changes_since
+from clearformer.lens.gradients.matrices import weight_gradients
 from clearformer.lens.inputs import Inputs, Readable, read
-from clearformer.lens.ledgers import Score
-from clearformer.lens.predictions import logit_lens
+from clearformer.lens.ledgers.scores import Score
+from clearformer.lens.predictions.logit_lens import logit_lens
 from clearformer.lens.showing import AMOUNT, EITHER, FIRST, Shown, Table, changing
 from clearformer.model import EncoderDecoder
 
