@@ -246,8 +246,11 @@ STUDIES = (
         ),
         published=COST_EXPONENTS,
         figures=tuple(
-            Lines(title, value, x_label="T, positions", y_label=value, log_x=True, log_y=True)
-            for title, value in (("Time of attention", "seconds"), ("Memory of attention", "megabytes"))
+            Lines(title, value, x_label="T, positions", y_label=unit, log_x=True, log_y=True)
+            for title, value, unit in (
+                ("Time of attention", "seconds", "seconds"),
+                ("Memory of attention", "megabytes", "MiB"),
+            )
         ),
         fairness="Forward and backward pass on one core, implementations in turn; CPU time, medians of five rounds.",
         refuted_if="The exponents of the explicit formula are not near 2, or those of windowed and linear attention "
@@ -256,7 +259,7 @@ STUDIES = (
         meaning=(
             "Time and memory of the explicit formula grow as T^2.1 and T^2.0. The fused kernel needs no T x T "
             "matrix: its memory grows as T^1.0, its time as T^1.6. Windowed and linear attention grow as T^0.9 "
-            "in time: at 4,096 positions 0.07 and 0.05 s, where the explicit formula takes 2.3 s and 778 MB."
+            "in time: at 4,096 positions 0.07 and 0.05 s, where the explicit formula takes 2.3 s and 778 MiB."
         ),
     ),
     Study(

@@ -199,7 +199,7 @@ def attention_costs(
     live tensors.
 
     Returns:
-        seconds, megabytes: By form, rows of T and the cost.
+        seconds, megabytes: By form, rows of T and the cost; a megabyte is 2^20 bytes here.
         time_exponent_FORM, memory_exponent_FORM: b of log(cost) = a + b log(T), fitted over T of 1,024 and more.
         seconds_FORM, megabytes_FORM: The cost at the largest T.
     """

@@ -43,6 +43,11 @@ NAMES = {
     "largest_over_smallest": ("largest gradient over the smallest", ""),
     "cache_bytes": ("key-value cache of a sequence", "bytes"),
     "gigaflops_per_megabyte": ("training compute", "GFLOPs a megabyte"),
+    "megabytes": ("memory", "MiB"),
+    **{
+        f"megabytes_{form}": (f"memory, {form}", "MiB")
+        for form in ("explicit", "fused", "windowed", "linear")
+    },
     "greedy_repetition": ("repetition, greedy minus temperature 1", ""),
     "greedy_logprob": ("log-probability, greedy minus temperature 1", "nats a token"),
     "loss_by_position": ("held-out loss", "nats a token"),

@@ -79,9 +79,8 @@ class RunFolder:
                 "text_sha256": text_sha256,
                 "tokenizer_sha256": sha256_of(self.tokenizer_file),
             }
-            is_own = not isinstance(
-                tokenizer, ImportedTokenizer
-            )  # then its own file names its special tokens
+            # The package's own kinds name their special tokens in tokenizer.json itself.
+            is_own = not isinstance(tokenizer, ImportedTokenizer)
             roles = None if is_own else sha256_of(config_path(self.tokenizer_file))
             known = {"n_tokens": n_tokens, "pretrained": pretrained, "tokenizer_config_sha256": roles}
             began_with |= {name: value for name, value in known.items() if value is not None}
