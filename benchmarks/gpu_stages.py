@@ -309,7 +309,7 @@ def limits_of(options: Options) -> Any:
     from clearformer.bench.machine import Limits, measure_limits
 
     if options.dry:
-        return Limits(float32=1e12, bfloat16=2e12, copy=1e12, read=1e12, peak=4e12)
+        return Limits(float32=1e12, bfloat16=2e12, copy=1e12, read=1e12, peak=4e12, peak_float32=2e12)
     return measure_limits(torch.device(options.device))
 
 

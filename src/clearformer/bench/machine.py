@@ -30,6 +30,7 @@ class Limits:
         copy: Bytes per second of copying a large tensor, each byte counted twice: read and written.
         read: Bytes per second of reading one (its sum).
         peak: FLOP/s in bfloat16 by the datasheet; None if the device is not in the table.
+        peak_float32: The same in float32.
     """
 
     float32: float
@@ -37,6 +38,7 @@ class Limits:
     copy: float
     read: float
     peak: float | None
+    peak_float32: float | None = None
 
 
 def measure_limits(device: torch.device) -> Limits:
@@ -51,6 +53,7 @@ def measure_limits(device: torch.device) -> Limits:
             2 * n_bytes / _median_seconds(lambda: other.copy_(large), device),
             n_bytes / _median_seconds(lambda: large.sum(), device),
             peak_rate(device, "bfloat16"),
+            peak_rate(device, "float32"),
         )
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from clearformer.bench.machine import Limits
 from clearformer.bench.peers import absence, asked_for, in_transformers, like_gpt2, with_version
 from clearformer.bench.rounds import OURS, Comparison, Contender, Figures, interleave, with_as_many_threads
-from clearformer.cost.rates import mfu, peak_rate
+from clearformer.cost.rates import mfu
 from clearformer.device import autocast, resolve_device, synchronize
 from clearformer.errors import UserError
 from clearformer.model import build
@@ -93,16 +93,18 @@ def _facts(ours: "_Ours", figures: Figures, limits: Limits) -> dict[str, Any]:
     """Return our share of the machine's rate, and the memory that our side takes."""
     flops = count_flops(ours.config.model, ours.config.train.n_passes)
     per_token = flops.forward + flops.backward
-    matrix_rate = getattr(limits, ours.config.train.dtype)
+    dtype = ours.config.train.dtype
+    matrix_rate = getattr(limits, dtype)
+    peak = limits.peak if dtype == "bfloat16" else limits.peak_float32
     return {
         "n_parameters": sum(p.numel() for p in ours.training.model.parameters()),
-        "dtype": ours.config.train.dtype,
+        "dtype": dtype,
         "compiled": ours.config.train.compile,
         "compile_seconds": round(ours.compile_seconds, 1),
         "ms_per_step": float(f"{1000 * ours.tokens_per_step / figures.median:.4g}"),
         "flops_per_token": per_token,
         "of_measured_matrix_rate": round(per_token * figures.median / matrix_rate, 4),
-        "mfu": mfu(per_token, figures.median, peak_rate(ours.device, ours.config.train.dtype)),
+        "mfu": mfu(per_token, figures.median, peak),
         **_memory(ours),
     }
 

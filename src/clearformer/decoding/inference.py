@@ -43,7 +43,9 @@ def _begin(model: nn.Module) -> list[nn.Module]:
 def _end(model: nn.Module, in_training: list[nn.Module]) -> None:
     """Restore what a block found, or leave that to the next of the blocks that began after it."""
     with _changing:
-        blocks = _evaluated[model]
+        blocks = _evaluated.get(model)
+        if blocks is None:  # garbage, collected together with a generator that read it: nobody has the model
+            return
         place = next(i for i, each in enumerate(blocks) if each is in_training)
         del blocks[place]
         if place < len(blocks):

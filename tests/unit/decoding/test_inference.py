@@ -1,8 +1,10 @@
 """Evaluation mode for a while."""
 
+import gc
 from collections.abc import Callable, Generator, Iterator
 from threading import Event, Thread
 from typing import Any, Self
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -48,6 +50,26 @@ def test_of_several_threads_the_last_one_sets_it_back() -> None:
     others[1].set()
     thread.join()
     assert all(module.training for module in model.modules())
+
+
+def test_a_stream_and_its_model_are_collected_together() -> None:
+    class Streamed(nn.Linear):
+        stream: Generator[None, None, None]
+
+    def endless(model: nn.Module) -> Generator[None, None, None]:
+        with evaluating(model):
+            while True:
+                yield
+
+    model = Streamed(2, 2).eval()
+    model.stream = endless(model)  # a cycle: the collector clears weak references before the generator ends
+    next(model.stream)
+    gone = ref(model)
+    del model
+
+    gc.collect()  # an error in the generator would be told as a warning, which fails the test
+
+    assert gone() is None
 
 
 def test_a_block_inside_one_that_stays_open_restores_what_it_found() -> None:
