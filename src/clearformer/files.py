@@ -125,7 +125,9 @@ def file_made_whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def folder_made_whole(final: Path, last: str, *, shared: bool = False) -> Iterator[Path]:
+def folder_made_whole(
+    final: Path, last: str, *, shared: bool = False, parents: bool = True
+) -> Iterator[Path]:
     """Yield a folder to fill; it becomes `final` if the block succeeds, and is deleted otherwise.
 
     All that the block writes is synced here. Links to `final` are followed. If `final` exists and is empty, it is not
@@ -136,6 +138,8 @@ def folder_made_whole(final: Path, last: str, *, shared: bool = False) -> Iterat
         final: A folder that does not exist yet, or is empty.
         last: The file that marks the folder as complete; it is moved into place after all others.
         shared: Whether other processes may make the same folder at the same time; the first complete one is kept.
+        parents: Whether the folders above the one it lies in are made if they are missing. A writer in the background
+            makes none: whoever moved them away meanwhile would find them again.
 
     Raises:
         DiskError: it cannot be written, or `final` holds something else when the block ends; that is kept.
@@ -144,7 +148,7 @@ def folder_made_whole(final: Path, last: str, *, shared: bool = False) -> Iterat
         place = Path(os.path.realpath(final))
         stays = place.is_dir() and is_free(place)
         parent = place if stays else place.parent
-        make_folders(parent)
+        make_folders(parent, parents=parents)
         remove_abandoned(parent)
         unfinished = _unfinished_in(parent)
         unfinished.mkdir()
@@ -215,10 +219,10 @@ def is_free(folder: Path) -> bool:
     return all(path.name.startswith(UNFINISHED) for path in folder.iterdir())
 
 
-def make_folders(folder: Path) -> None:
-    """Make a folder and its missing parents, and sync every folder that gets a new entry."""
+def make_folders(folder: Path, *, parents: bool = True) -> None:
+    """Make a folder and, if asked, its missing parents, and sync every folder that gets a new entry."""
     if not folder.is_dir():
-        if folder.parent != folder:  # as a drive that is not there is its own
+        if parents and folder.parent != folder:  # as a drive that is not there is its own
             make_folders(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)

@@ -303,8 +303,8 @@ def one_that_has_unknown_characters(four_runs: Path, monkeypatch: pytest.MonkeyP
     model = ModelConfig(vocab_size=tokenizer.vocab_size, d_model=4, n_layers=1, max_seq_len=8)
     monkeypatch.setenv("CLEARFORMER_RUNS", str(four_runs / "runs of one test"))
     folder = new_run("unk")
-    save_checkpoint(folder.checkpoints, Checkpoint(Progress(step=1), weights_of(build(model)), {}))
     folder.create(run_config(model), tokenizer, text_sha256="")
+    save_checkpoint(folder.checkpoints, Checkpoint(Progress(step=1), weights_of(build(model)), {}))
     text = four_runs / "unknown.txt"
     text.write_text("abxa" * 25)
     return text

@@ -127,8 +127,8 @@ def run(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         if model.scale_embeddings:
             network.embed.weight.mul_(0.3)  # or every token would be followed by itself
     folder = new_run("small")
-    save_checkpoint(folder.checkpoints, Checkpoint(Progress(step=1, val_loss=2.5), weights_of(network), {}))
     folder.create(config.replace(model=model, tokenizer=spec), tokenizer, text_sha256="")
+    save_checkpoint(folder.checkpoints, Checkpoint(Progress(step=1, val_loss=2.5), weights_of(network), {}))
     return load("small", device="cpu")
 
 

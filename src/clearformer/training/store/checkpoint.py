@@ -113,7 +113,7 @@ def _save(place: Path, progress: Progress, tensors: Mapping[str, dict[str, Tenso
         if final.exists():
             discard(final)
         remove_abandoned(place, after_seconds=0)  # safe, as a run has one writer
-    with folder_made_whole(final, MANIFEST, shared=True) as folder:
+    with folder_made_whole(final, MANIFEST, shared=True, parents=False) as folder:
         for name, each in tensors.items():
             write_tensors(each, folder / name)
         (folder / STATE).write_text(json.dumps(asdict(progress), indent=1) + "\n")

@@ -152,6 +152,14 @@ def test_a_damaged_one_of_the_same_step_is_replaced(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [folder]
 
 
+def test_a_runs_folder_that_was_moved_away_is_not_made_again(tmp_path: Path) -> None:
+    """The writer in the background may come to it before training sees that it was moved."""
+    with pytest.raises(DiskError, match="No such file or directory"):
+        save_checkpoint(tmp_path / "moved" / "checkpoints", checkpoint_of(20))
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_a_killed_run_left_half_written_is_cleared_away(tmp_path: Path) -> None:
     half = tmp_path / ".unfinished-0123"
     half.mkdir()
