@@ -72,8 +72,8 @@ def make(name: str, val_loss: float | None = 2.5) -> str:
         parameter.add_(0.3 * torch.randn_like(parameter))
     folder = new_run(name)
     progress = Progress(step=3, val_loss=val_loss)
-    save_checkpoint(folder.checkpoints, Checkpoint(progress, weights_of(network), {}))
     folder.create(run_config(model, None if model.n_classes is None else LABELS), tokenizer, text_sha256="")
+    save_checkpoint(folder.checkpoints, Checkpoint(progress, weights_of(network), {}))
     return name
 
 
