@@ -18,7 +18,6 @@ from clearformer.study.measures.attention import causal_mask
 from clearformer.study.measures.attention_maps import (
     effects_without_each,
     last_weights,
-    rank_correlation,
     weights_against_effects,
 )
 from clearformer.study.measures.held_out import per_character, text_split
@@ -187,8 +186,6 @@ def test_effects_of_removal_are_those_of_the_other_weights_scaled_up(text: str, 
 
 
 def test_weights_are_ranked_against_effects(text: str, store: Store) -> None:
-    assert rank_correlation(np.array([1.0, 9.0, 3.0]), np.array([-5.0, 0.0, -1.0])) == pytest.approx(1)
-    assert rank_correlation(np.array([1.0, 9.0, 3.0]), np.array([5.0, 0.0, 1.0])) == pytest.approx(-1)
     run = run_of(BY_DEPTH[1], text, store)
     tokens = training_tokens(run)[:7]
     with torch.no_grad():

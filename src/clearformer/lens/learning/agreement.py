@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from clearformer.decoding import Text
 from clearformer.decoding.arguments import check_whole
@@ -169,15 +170,18 @@ def compared(found: Learned, pairs: Sequence[tuple[TrainingWindow, Counterfactua
     )
 
 
-def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return Spearman's correlation: that of the ranks, where equal values share their mean rank."""
+def rank_correlation(one: ArrayLike, other: ArrayLike) -> float:
+    """Return Spearman's correlation of two lists: that of the ranks, where equal values share their mean rank.
+
+    It is NaN if all values of one list are equal.
+    """
     ranks = np.array([mean_ranks(one), mean_ranks(other)])
     if not ranks.std(axis=1).all():
         return nan
     return float(np.corrcoef(ranks)[0, 1])
 
 
-def mean_ranks(values: Sequence[float]) -> np.ndarray:
+def mean_ranks(values: ArrayLike) -> np.ndarray:
     """Return the rank of each value, from 1; equal values share their mean rank."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)

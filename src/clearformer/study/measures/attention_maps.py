@@ -13,6 +13,7 @@ from torch import Tensor
 
 from clearformer.hooks import Hook
 from clearformer.lens import quiet
+from clearformer.lens.learning.agreement import rank_correlation
 from clearformer.model import Transformer
 from clearformer.run import Run
 from clearformer.study.measures.held_out import text_split
@@ -78,8 +79,3 @@ def effects_without_each(
     with model.hooked({SCORES.format(layer): removed for layer in layers}):
         without = model(tokens.expand(n, -1))[:, -1].double().softmax(-1)
     return ((without - whole).abs().sum(-1) / 2).cpu().numpy()
-
-
-def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Return Spearman's rank correlation of two lists of numbers without ties."""
-    return float(np.corrcoef(one.argsort().argsort(), other.argsort().argsort())[0, 1])
