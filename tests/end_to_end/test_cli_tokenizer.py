@@ -222,6 +222,11 @@ def test_train_does_not_write_beside_the_special_tokens_of_another_tokenizer(cor
             "--vocab-size does not apply to --kind char",
         ),
         (["corpus.txt", "--unk"], "--unk does not apply to --kind bpe"),
+        (
+            ["corpus.txt", "--kind", "bep"],
+            "--kind takes one of char, byte, bpe, wordpiece, unigram; got 'bep'; did you mean 'bpe'?",
+        ),
+        (["corpus.txt", "--kind", "file"], "got 'file'"),
         (["corpus.txt", "--kind", "char", "--lowercase"], "--lowercase does not apply to --kind char"),
         (["corpus.txt", "--kind", "byte", "--cased"], "--cased does not apply to --kind byte"),
         (["corpus.txt", "--normalize", "nfkc"], "--normalize does not apply to --kind bpe"),

@@ -1,5 +1,6 @@
 """docs/extending.md does what it says, in a process of its own: what it registers would stay."""
 
+import json
 import re
 from pathlib import Path
 
@@ -70,6 +71,18 @@ def test_the_page_runs_and_what_it_trained_opens_where_its_parts_are_brought(
     assert trained.returncode == 0, trained.stderr
     learned = forks.run("lens", "small", "after 7", "--view", "learned", "--import", "my_parts.py")
     assert learned.returncode == 0, learned.stderr  # which reads the rows of a batch one by one
+
+    (tmp_path / "text.txt").write_text("one two, two three.\n" * 30)
+    brought = ["--import", "my_parts.py"]
+    made = forks.run("tokenizer", "train", "text.txt", "--kind", "words", "--out", "words.json", *brought)
+    assert "words.json: words tokenizer, 8 tokens" in made.stderr
+    compared = forks.run("tokenizer", "compare", "text.txt", "--kinds", "words,byte", "--json", *brought)
+    assert [(row["name"], row["vocab_size"]) for row in json.loads(compared.stdout)["tokenizers"]] == [
+        ("words", 8),
+        ("byte", 256),
+    ]
+    sized = forks.run("tokenizer", "train", "text.txt", "--kind", "words", "--vocab-size", "9", *brought)
+    assert "--vocab-size does not apply to --kind words" in sized.stderr
 
     assert len(commands()) == 2
     for command in commands():

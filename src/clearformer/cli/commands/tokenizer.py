@@ -15,7 +15,7 @@ import typer
 from clearformer.cli import standard_input
 from clearformer.cli.commands_to_type import to_type
 from clearformer.cli.options import AsJson, check_not_empty, check_utf8, named_as_options
-from clearformer.errors import DataError, UserError, count, did_you_mean, shortened, worded_for
+from clearformer.errors import DataError, UserError, count, did_you_mean, shortened, shown, worded_for
 from clearformer.files import runs_folder, user_path
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
 MAX_ROWS = 500  # the most rows of a printed table; --json prints all
 WIDEST = 1_000_000  # columns of output that goes to a file or to another program
 NAMED = ("char", "byte", "gpt2")
+MADE_ELSEWHERE = ("gpt2", "file")  # kinds that only read a vocabulary
+DEFAULT_KIND = "bpe"
 DEFAULT_KINDS = "bpe,wordpiece,unigram"
 DEFAULT_SIZES = "4000"
 HELD_OUT = 0.1  # the share held out of every text, taken from its end
@@ -42,20 +44,6 @@ app = typer.Typer(
     help="Train a tokenizer, show the tokens of a text, or compare several.",
     add_completion=False,
 )
-
-
-class TrainedKind(StrEnum):
-    """The kinds that `train` makes; GPT-2's vocabulary is fixed and cannot be trained."""
-
-    CHAR = "char"
-    BYTE = "byte"
-    BPE = "bpe"
-    WORDPIECE = "wordpiece"
-    UNIGRAM = "unigram"
-
-
-OF_FIXED_SIZE: dict[TrainedKind, dict[str, Any]] = {TrainedKind.CHAR: {"unk": True}, TrainedKind.BYTE: {}}
-"""The options with which `compare` trains the kinds whose vocabulary size follows from the text, or is fixed."""
 
 
 class Family(StrEnum):
@@ -89,11 +77,12 @@ def train(
     ] = None,
     field: Field = "text",
     kind: Annotated[
-        TrainedKind,
+        str,
         typer.Option(
-            metavar="KIND", help="char, byte, or learned parts of words: bpe, wordpiece or unigram."
+            metavar="KIND",
+            help="char, byte, or learned parts of words: bpe, wordpiece or unigram; or a kind of your own.",
         ),
-    ] = TrainedKind.BPE,
+    ] = DEFAULT_KIND,
     vocab_size: Annotated[
         int | None,
         typer.Option(
@@ -143,12 +132,13 @@ def train(
             f"{config_path(out)} exists and names the special tokens of {out.name}, those of another tokenizer: choose "
             "another --out, or move it away"
         )
+    spec_type = _spec_types([kind], "--kind takes one")[0]
     specials = {"bos": bos, "eos": eos, "unk": unk}
     options: dict[str, Any] = {name: True for name, wanted in specials.items() if wanted}
     settings = {"vocab_size": vocab_size, "lowercase": lowercase, "normalize": normalize and normalize.value}
     options |= {name: value for name, value in settings.items() if value is not None}
     with named_as_options(("vocab_size",)):
-        spec = _spec(kind, options)
+        spec = _spec(spec_type, options)
     if spec.needs_corpus and not paths:
         raise UserError(f"--kind {kind} is trained on text: name at least one text file")
     if paths and not spec.needs_corpus:
@@ -220,7 +210,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="KIND,...",
-            help="Kinds to train: char, byte, bpe, wordpiece, unigram.",
+            help="Kinds to train: char, byte, bpe, wordpiece, unigram, or kinds of your own.",
             show_default=f"{DEFAULT_KINDS}, or none with --tokenizer",
         ),
     ] = None,
@@ -260,11 +250,11 @@ def compare(
     made = {name: _find_tokenizer(name) for name in tokenizer or []}
     if kinds is None and not tokenizer:
         kinds = DEFAULT_KINDS
-    chosen = [] if kinds is None else _kinds(kinds)
+    chosen = [] if kinds is None else _listed_spec_types(kinds)
     specs = list(_specs(chosen, _sizes(vocab_size, chosen), lowercase))
     parts = _Parts(paths, held_out, field, lowercase)
     example = _example(parts)
-    tokenizers = [(kind.value, _trained(kind, spec, parts)) for kind, spec in specs] + list(made.items())
+    tokenizers = [(spec.kind, _trained(spec, parts)) for spec in specs] + list(made.items())
     compared = [_compared(name, each, parts, example) for name, each in tokenizers]
     if as_json:
         trained_on = parts.trained_on if chosen else None
@@ -275,23 +265,45 @@ def compare(
         _print_comparison(compared, f"{trained}measured on {parts.measured_on}")
 
 
-def _spec(kind: TrainedKind, options: dict[str, Any]) -> Any:
-    from clearformer import text
+def _spec_types(kinds: Iterable[str], expected: str) -> list[type[Any]]:
+    """Return the settings of kinds that can be trained.
+
+    Args:
+        kinds: Their names.
+        expected: What the option takes, for the message about one that is unknown: "--kind takes one".
+    """
+    from pydantic.fields import FieldInfo
+
+    from clearformer.config import slot_variants
+    from clearformer.parts import load_installed_parts
+    from clearformer.text import TokenizerConfig
+
+    built_in: Any = TokenizerConfig
+    known = slot_variants(FieldInfo.from_annotation(built_in))
+    if not known.keys() >= set(
+        kinds
+    ):  # the user's own are kinds of a run's settings, which take time to import
+        from clearformer.training.config import RunConfig
+
+        load_installed_parts()
+        known = slot_variants(RunConfig.model_fields["tokenizer"])
+    names = [name for name in known if name not in MADE_ELSEWHERE]
+    for kind in kinds:
+        if kind not in names:
+            raise UserError(f"{expected} of {', '.join(names)}; got {shown(kind)}{did_you_mean(kind, names)}")
+    return [known[kind] for kind in kinds]
+
+
+def _spec(spec_type: type[Any], options: dict[str, Any]) -> Any:
     from clearformer.config import resolve
 
-    specs = {
-        TrainedKind.CHAR: text.CharTokenizerSpec,
-        TrainedKind.BYTE: text.ByteTokenizerSpec,
-        TrainedKind.BPE: text.BPETokenizerSpec,
-        TrainedKind.WORDPIECE: text.WordPieceTokenizerSpec,
-        TrainedKind.UNIGRAM: text.UnigramTokenizerSpec,
-    }
-    if foreign := [name for name in options if name not in specs[kind].model_fields]:
+    if foreign := [name for name in options if name not in spec_type.model_fields]:
         option = "--" + foreign[0].replace("_", "-")
         if foreign[0] == "lowercase" and not options["lowercase"]:
             option = "--cased"
+        kind = spec_type.model_fields["kind"].default
         raise UserError(f"{option} does not apply to --kind {kind}: omit it, or choose another kind")
-    return resolve(specs[kind], options)
+    return resolve(spec_type, options)
 
 
 def _source(path: str, field: str) -> "Source":
@@ -350,19 +362,13 @@ class _Parts:
             yield from (piece.text for piece in pieces if piece.split == name)
 
 
-def _kinds(names: str) -> list[TrainedKind]:
-    kinds = [name.strip() for name in names.split(",")]
-    known = [kind.value for kind in TrainedKind]
-    for kind in kinds:
-        if kind not in known:
-            raise UserError(
-                f"--kinds takes a list of {', '.join(known)}; got {kind!r}{did_you_mean(kind, known)}"
-            )
-    return [TrainedKind(kind) for kind in dict.fromkeys(kinds)]
+def _listed_spec_types(names: str) -> list[type[Any]]:
+    """Return the settings of the kinds that `--kinds` lists, each once."""
+    return _spec_types(dict.fromkeys(name.strip() for name in names.split(",")), "--kinds takes a list")
 
 
-def _sizes(numbers: str | None, kinds: list[TrainedKind]) -> list[int]:
-    if numbers is not None and all(kind in OF_FIXED_SIZE for kind in kinds):
+def _sizes(numbers: str | None, spec_types: list[type[Any]]) -> list[int]:
+    if numbers is not None and not any("vocab_size" in each.model_fields for each in spec_types):
         raise UserError(
             "--vocab-size: no tokenizer of a chosen size is trained; omit it, or add bpe, wordpiece or unigram to "
             "--kinds"
@@ -376,18 +382,18 @@ def _sizes(numbers: str | None, kinds: list[TrainedKind]) -> list[int]:
         ) from None
 
 
-def _specs(kinds: list[TrainedKind], sizes: list[int], lowercase: bool) -> Iterator[tuple[TrainedKind, Any]]:
-    for kind in kinds:
-        fixed = OF_FIXED_SIZE.get(kind)
-        settings = (
-            [{"vocab_size": size, "lowercase": lowercase} for size in sizes] if fixed is None else [fixed]
-        )
-        for options in settings:
-            yield kind, _spec(kind, options)
+def _specs(spec_types: list[type[Any]], sizes: list[int], lowercase: bool) -> Iterator[Any]:
+    """Yield the settings with which `compare` trains: each kind whose vocabulary has a chosen size in every size."""
+    for spec_type in spec_types:
+        fields = spec_type.model_fields
+        # The text to measure on may have characters that the text to train on has not.
+        same = {name: value for name, value in (("lowercase", lowercase), ("unk", True)) if name in fields}
+        for size in sizes if "vocab_size" in fields else [None]:
+            yield _spec(spec_type, same if size is None else same | {"vocab_size": size})
 
 
-def _trained(kind: TrainedKind, spec: Any, parts: _Parts) -> "Tokenizer":
-    typer.echo(f"training {kind.value} {getattr(spec, 'vocab_size', '')}".rstrip(), err=True)
+def _trained(spec: Any, parts: _Parts) -> "Tokenizer":
+    typer.echo(f"training {spec.kind} {getattr(spec, 'vocab_size', '')}".rstrip(), err=True)
     return spec.train(parts.training_texts())
 
 
