@@ -475,20 +475,19 @@ def test_what_is_wrong_is_said_where_it_is_and_the_rest_goes_on(window: Window) 
 def test_training_is_seen_while_it_goes_on(browser: Any, runs: dict[str, Any], tmp_path: Any) -> None:
     run = runs["decoder"].save(tmp_path / "live")
 
-    def record(last: int) -> None:
-        lines = [
-            {"step": step, "loss": 3.0 / step, "lr": 0.1, "grad_norm": 1.0} for step in range(1, last + 1)
-        ]
-        run.folder.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    def record(*steps: int) -> None:
+        lines = [{"step": step, "loss": 3.0 / step, "lr": 0.1, "grad_norm": 1.0} for step in steps]
+        with run.folder.metrics_file.open("a") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in lines))
 
-    record(3)
+    record(1, 2, 3)
     window = Window(browser, run)
     window.section("training")
     told = window.page.locator("#training .sum")
     api.expect(told).to_contain_text("step 3")
     window.page.wait_for_load_state("networkidle")
     asked = [url for url in window.asked if "training" in url]
-    record(6)
+    record(4, 5, 6)
     api.expect(told).to_contain_text("0.5000")
     assert [url for url in window.asked if "training" in url] == asked  # nothing was fetched again
     assert window.complaints == []
