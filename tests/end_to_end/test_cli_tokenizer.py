@@ -517,6 +517,17 @@ def test_compare_shows_no_ratio_to_the_tokens_of_a_text_that_has_none(sayings: P
     assert row.split()[2:] == ["0.000", "0.00", "-", "-", "no"]
 
 
+def test_compare_learns_nothing_from_the_text_to_measure_on(tmp_path: Path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("the hen the hen\n" * 9)
+    held = tmp_path / "texts" / "held.txt"
+    held.write_text("zigzag zigzag zigzag zigzag\n" * 9)
+    arguments = ("compare", tmp_path / "texts", "--held-out", held, "--kinds", "bpe", "--vocab-size", "300")
+    assert "z|i|g|z|a|g" in succeed(*arguments, columns=100).stdout
+    arguments = ("compare", held, "--held-out", held, "--tokenizer", "byte", "--json")
+    assert json.loads(succeed(*arguments).stdout)["tokenizers"][0]["bytes_per_token"] == 1
+
+
 def test_compare_names_the_tokenizer_that_lacks_a_character(sayings: Path, tmp_path: Path):
     succeed("train", sayings, "--kind", "char", "--out", tmp_path / "t.json")
     held = tmp_path / "held.txt"
@@ -549,7 +560,10 @@ def test_compare_prints_a_table_and_an_example_cut_by_each(sayings: Path, column
             "--kinds takes a list of char, byte, bpe, wordpiece, unigram; got 'gpt2'",
         ),
         (["corpus.txt", "--vocab-size", "1000,many"], "--vocab-size takes whole numbers"),
-        (["corpus.txt", "--vocab-size", "300,0"], "vocab_size=0 is too small"),
+        (["corpus.txt", "--vocab-size", "300,0"], "--vocab-size 0 is too small"),
+        (["corpus.txt", "--vocab-size", "100", "--kinds", "bpe"], "or --kinds byte"),
+        (["corpus.txt", "--vocab-size", "5000000"], "--vocab-size takes a number of at most"),
+        (["corpus.txt", "--held-out", "corpus.txt"], "corpus.txt is also held out"),
         (
             ["corpus.txt", "--vocab-size", "300", "--kinds", "char,byte"],
             "--vocab-size: no tokenizer of a chosen",
@@ -663,4 +677,4 @@ def test_a_vocabulary_without_end_is_refused(tmp_path: Path) -> None:
     for kind in ("bpe", "wordpiece", "unigram"):
         message = refusal("train", tmp_path / "text.txt", "--kind", kind, "--vocab-size", "1000000000")
         assert "--vocab-size takes a number of at most 4194304" in message
-    assert "vocab_size" in refusal("compare", tmp_path / "text.txt", "--vocab-size", "1000000000")
+    assert "--vocab-size takes" in refusal("compare", tmp_path / "text.txt", "--vocab-size", "1000000000")

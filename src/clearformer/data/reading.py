@@ -10,8 +10,9 @@ import gzip
 import io
 import json
 import math
+import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -65,7 +66,7 @@ def extents_of_documents(path: Path, field: str) -> Iterator[tuple[int, int, int
     Raises:
         DataError: the file cannot be read, or has a line that does not hold `field`.
     """
-    if _is_jsonl(path):
+    if is_jsonl(path):
         for line in lines_as_bytes(path):
             # Blank as in `_json_documents`: to a string, more than ASCII's characters are white space.
             try:
@@ -94,7 +95,7 @@ def read_documents(path: Path, field: str) -> Iterator[Chunk]:
         DataError: the file cannot be read, is not UTF-8 text, or has a line that does not hold `field`.
     """
     with _opened(path) as file:
-        if _is_jsonl(path):
+        if is_jsonl(path):
             for _, document in _json_documents(path, file, field):
                 yield from _in_blocks(document)
         else:
@@ -111,9 +112,9 @@ def place_of_character(paths: Iterable[Path], field: str, index: int) -> str:
     """
     for path in paths:
         with _opened(path) as file:
-            is_jsonl = _is_jsonl(path)
+            of_lines = is_jsonl(path)
             found = (
-                _place_in_jsonl(path, file, field, index) if is_jsonl else _place_in_plain(path, file, index)
+                _place_in_jsonl(path, file, field, index) if of_lines else _place_in_plain(path, file, index)
             )
         if isinstance(found, str):
             return found
@@ -143,7 +144,8 @@ def _place_in_plain(path: Path, file: BinaryIO, index: int) -> str | int:
     return index
 
 
-def _is_jsonl(path: Path) -> bool:
+def is_jsonl(path: Path) -> bool:
+    """Whether a file is read as JSON lines, by its name."""
     return path.name.lower().removesuffix(".gz").endswith(JSONL_SUFFIXES)
 
 
@@ -193,6 +195,33 @@ def decoded_text(name: Path | str, content: bytes) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         _check_encoding(name, error, content.count(b"\n", 0, error.start) + 1, error.start)
+
+
+def place_of(path: Path) -> Hashable:
+    """Return what stands for a file wherever a link to it lies, also in other capitals where these are the same."""
+    try:
+        status = path.stat()
+    except OSError:
+        return os.path.realpath(path)
+    return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(path)
+
+
+def check_no_file_twice(paths: Mapping[str, Path]) -> None:
+    """Check that no two settings of section `data` name one file: what is held out is not trained on, nor tests twice.
+
+    Args:
+        paths: The files of the splits, by setting.
+
+    Raises:
+        DataError: two of them are one file, or links to one.
+    """
+    settings: dict[Hashable, str] = {}
+    for setting, path in paths.items():
+        first = settings.setdefault(place_of(path), setting)
+        if first != setting:
+            raise DataError(
+                f"data.{first} and data.{setting} are both {path}: give a file of its own to each split"
+            )
 
 
 def existing_file(setting: str, name: str) -> Path:

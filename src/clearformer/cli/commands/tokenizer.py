@@ -38,6 +38,7 @@ MOST_EXAMPLE_CHARS = 200  # Chinese, for one, writes whole paragraphs without a 
 EXAMPLES_TRIED = 100
 OPTIONS_OF_SETTINGS = {"data.path=": "", "data.field=": "--field "}
 OPTIONS_OF_KINDS = {"tokenizer.kind=": "--kind ", "kind=": "--kind ", "vocab_size=": "--vocab-size "}
+OPTIONS_OF_COMPARED_KINDS = OPTIONS_OF_KINDS | {"tokenizer.kind=": "--kinds ", "kind=": "--kinds "}
 UNITS = (("chars", "character"), ("bytes", "byte"), ("tokens", "token"))
 
 app = typer.Typer(
@@ -199,7 +200,7 @@ def show(
 
 
 @app.command()
-@worded_for(OPTIONS_OF_SETTINGS)
+@worded_for(OPTIONS_OF_SETTINGS | OPTIONS_OF_COMPARED_KINDS)
 def compare(
     paths: Annotated[
         list[str],
@@ -251,8 +252,9 @@ def compare(
     if kinds is None and not tokenizer:
         kinds = DEFAULT_KINDS
     chosen = [] if kinds is None else _listed_spec_types(kinds)
-    specs = list(_specs(chosen, _sizes(vocab_size, chosen), lowercase))
-    parts = _Parts(paths, held_out, field, lowercase)
+    with named_as_options(("vocab_size",)):
+        specs = list(_specs(chosen, _sizes(vocab_size, chosen), lowercase))
+    parts = _Parts(paths, held_out, field, lowercase, is_trained_on=bool(chosen))
     example = _example(parts)
     tokenizers = [(spec.kind, _trained(spec, parts)) for spec in specs] + list(made.items())
     compared = [_compared(name, each, parts, example) for name, each in tokenizers]
@@ -306,11 +308,14 @@ def _spec(spec_type: type[Any], options: dict[str, Any]) -> Any:
     return resolve(spec_type, options)
 
 
-def _source(path: str, field: str) -> "Source":
+def _source(path: str, field: str, held_out: str | None = None) -> "Source":
+    """Open a text, without the files of it that are held out."""
     from clearformer.config import resolve
     from clearformer.data import TextData, open_source
 
-    return open_source(resolve(TextData, {"path": path, "field": field}))
+    settings = {"path": path, "field": field} | ({} if held_out is None else {"val_path": held_out})
+    source = open_source(resolve(TextData, settings))
+    return source if held_out is None else source.by_split()["train"]
 
 
 def _texts(sources: "Iterable[Source]") -> Iterator[str]:
@@ -323,8 +328,10 @@ def _texts(sources: "Iterable[Source]") -> Iterator[str]:
 class _Parts:
     """The text to train on and the text to measure on, read from the files at every call."""
 
-    def __init__(self, paths: list[str], held_out: str | None, field: str, lowercase: bool) -> None:
-        self._sources = [_source(path, field) for path in paths]
+    def __init__(
+        self, paths: list[str], held_out: str | None, field: str, lowercase: bool, is_trained_on: bool
+    ) -> None:
+        self._sources = [_source(path, field, held_out if is_trained_on else None) for path in paths]
         self._held_out = None if held_out is None else _source(held_out, field)
         self._lowercase = lowercase
         names = ", ".join(map(str, paths))

@@ -28,6 +28,7 @@ from clearformer.text import Tokenizer, TokenizerConfig
 
 N_FREQUENT = 10
 N_FIRST_CHARS = 160
+MOST_TOKENS_OF_A_CHARACTER = 4  # the bytes of UTF-8
 N_EXAMPLES = 3
 COUNTED_AT_ONCE = 1 << 22
 
@@ -59,10 +60,6 @@ class DatasetView(ABC):
     def row(self, split: Any) -> Sequence[str]:
         """Return a split's row of the table, without its name."""
 
-    def notes(self) -> Iterable[str]:
-        """Return lines about anything unusual in the data."""
-        return ()
-
     @abstractmethod
     def details(self) -> dict[str, Any]:
         """Return examples and statistics, for JSON."""
@@ -84,8 +81,6 @@ class DatasetView(ABC):
         typer.echo(f"folder     {self.dataset.folder}\n")
         rows = ((name, *self.row(split)) for name, split in self.dataset.splits.items())
         typer.echo(table(("split", *self.columns), rows))
-        for line in self.notes():
-            typer.echo(line)
 
 
 class TextView(DatasetView):
@@ -134,9 +129,6 @@ class TextView(DatasetView):
 
 class ExamplesView(DatasetView):
     """Rows that do not continue each other, of which the first ones are shown."""
-
-    def notes(self) -> Iterable[str]:
-        return self.dataset.notes
 
     def details(self) -> dict[str, Any]:
         return {"examples": {name: self._examples(split) for name, split in self.dataset.splits.items()}}
@@ -245,7 +237,7 @@ def prepare_view(
 
 
 def _first_text(split: Split, tokenizer: Tokenizer) -> str:
-    text = tokenizer.decode(split.read(0, min(len(split), N_FIRST_CHARS)))
+    text = tokenizer.decode(split.read(0, min(len(split), MOST_TOKENS_OF_A_CHARACTER * N_FIRST_CHARS)))
     return f"{text[:N_FIRST_CHARS].rstrip()} ..." if split.n_chars > N_FIRST_CHARS else text
 
 

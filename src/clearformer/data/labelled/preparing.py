@@ -244,6 +244,7 @@ class _Preparation:
             name: self._split(name, texts, tokens[name], tokenizer.eos_id, folder)
             for name, texts in self.source.splits.items()
         }
+        manifest["labels"] = list(self.source.labels)  # the same texts may have been prepared with others
         return LabelledDataset(tokenizer, self.source.labels, splits, manifest, folder, self.source.unlearnt)
 
     def _split(

@@ -12,7 +12,7 @@ from clearformer.data.holding_out import hold_out
 from clearformer.data.labelled.config import LabelledData
 from clearformer.data.labelled.generated import generated_texts
 from clearformer.data.labelled.reading import LabelledText, read_labelled
-from clearformer.data.reading import existing_file, lines_as_bytes
+from clearformer.data.reading import check_no_file_twice, existing_file, lines_as_bytes
 from clearformer.errors import DataError, did_you_mean
 from clearformer.files import data_folder
 
@@ -151,6 +151,7 @@ def _texts_of_files(config: LabelledData) -> LabelledTexts:
     given = {"train": ("path", config.path), "val": ("val_path", config.val_path)}
     given["test"] = ("test_path", config.test_path)
     paths = {name: existing_file(field, path) for name, (field, path) in given.items() if path is not None}
+    check_no_file_twice({given[name][0]: path for name, path in paths.items()})
     splits = {
         name: list(read_labelled(path, config.text_field, config.label_field, config.column_names))
         for name, path in paths.items()

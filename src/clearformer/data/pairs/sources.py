@@ -21,7 +21,7 @@ from clearformer.data.identity import identity_of_files
 from clearformer.data.pairs.config import DATES, DEFAULT_LANGUAGES, DEFAULT_SIZE, MULTI30K, PairsData
 from clearformer.data.pairs.generated import GeneratedPairs
 from clearformer.data.pairs.source import Pair, PairSource
-from clearformer.data.reading import existing_file, read_lines
+from clearformer.data.reading import check_no_file_twice, existing_file, read_lines
 from clearformer.errors import DataError, count, did_you_mean, needs_extra
 from clearformer.files import data_folder
 
@@ -319,6 +319,9 @@ def open_pairs(config: PairsData) -> PairSource:
     files = {"train": _files_of(config, "")}
     if config.val_path or config.val_source:
         files["val"] = _files_of(config, "val_")
+        for setting in ("path", "source", "target"):  # a source may be its own target
+            keys = [key for key in (setting, f"val_{setting}") if getattr(config, key)]
+            check_no_file_twice({key: existing_file(key, getattr(config, key)) for key in keys})
     return FilePairs(files, config)
 
 

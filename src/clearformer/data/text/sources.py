@@ -20,7 +20,9 @@ from clearformer.data.reading import (
     Chunk,
     check_writable_name,
     extents_of_documents,
+    is_jsonl,
     nearest_beside,
+    place_of,
     place_of_character,
     read_documents,
 )
@@ -426,21 +428,17 @@ def open_source(config: TextData) -> Source:
         theirs = frozenset(place for files in places.values() for place in files)
         train = FileSource(whole_path(config.path), config.field, without=theirs)
         train.check()
+        read = [file for source in (train, *held_out.values()) for file in source.files]
+        if config.field != TextData.model_fields["field"].default and not any(map(is_jsonl, read)):
+            raise DataError(
+                f"data.field={config.field} has no effect: no file of JSON lines is read; remove it"
+            )
         return SeparateSource({"train": train, **held_out}) if held_out else train
     name = config.name or config.default_name
     if not is_known(name, BUILT_IN):
         hint = did_you_mean(name, BUILT_IN) or f"; choose from {', '.join(BUILT_IN)}"
         raise DataError(f"data.name={name}: no such built-in text{hint} (for your own text: data.path=FILE)")
     return BUILT_IN[name].open()
-
-
-def place_of(path: Path) -> Hashable:
-    """Return what stands for a file wherever a link to it lies, also in other capitals where these are the same."""
-    try:
-        status = path.stat()
-    except OSError:
-        return os.path.realpath(path)
-    return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(path)
 
 
 def _is_text_name(path: Path) -> bool:

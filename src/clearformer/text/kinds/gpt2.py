@@ -68,8 +68,8 @@ class GPT2TokenizerSpec(Spec):
 
 
 _WAYS_OUT = (
-    f"set tokenizer.path to a folder with {VOCABULARY_FILE} and {MERGES_FILE}, "
-    f"or the environment variable CLEARFORMER_DATA to the folder that holds {DEFAULT_FOLDER}/"
+    f"set the environment variable CLEARFORMER_DATA to the folder that holds {DEFAULT_FOLDER}/, or in a run's settings "
+    f"tokenizer.path to a folder with {VOCABULARY_FILE} and {MERGES_FILE}"
 )
 
 

@@ -142,15 +142,21 @@ class WordPieceTokenizerSpec(Spec):
         # Longer words are unknown to WordPiece, and so teach nothing.
         words = Counter({word: n for word, n in counted.items() if len(word) <= MAX_WORD_CHARS})
         characters = most_frequent_characters(words)
+        if counted and not words:
+            raise TokenizerError(
+                f"every word has more than {MAX_WORD_CHARS} characters, which WordPiece takes for unknown: choose "
+                "kind=bpe"
+            )
         if not characters:
             raise TokenizerError(
                 "there is no word to learn tokens from: give a corpus of more than white space"
             )
         n_needed = 2 * len(characters) + len(specials)
         if self.vocab_size < n_needed:
+            most_frequent = "most frequent " if len(characters) == MAX_CHARACTERS else ""
             raise TokenizerError(
-                f"vocab_size={self.vocab_size} is too small: the corpus's {len(characters):,} characters and the "
-                f"special tokens alone need {n_needed:,}; choose more, or kind=bpe"
+                f"vocab_size={self.vocab_size} is too small: the corpus's {len(characters):,} {most_frequent}"
+                f"characters and the special tokens alone need {n_needed:,}; choose more, or kind=bpe"
             )
         tokens = _learn(words, characters, self.vocab_size - len(specials))
         return WordPieceTokenizer(tokens, specials, self.lowercase)

@@ -81,6 +81,12 @@ def test_the_second_time_it_is_only_opened(path: Path, monkeypatch: pytest.Monke
     assert again.splits["val"].row(1).tolist() == first.splits["val"].row(1).tolist()
 
 
+def test_the_labels_are_those_given_though_the_texts_were_prepared_with_others(path: Path) -> None:
+    found = prepared(path).labels
+    given = prepared(path, labels=(*reversed(found), "more"))
+    assert list(given.labels) == given.manifest["labels"] == [*reversed(found), "more"]
+
+
 def test_another_content_of_the_file_is_prepared_anew(path: Path) -> None:
     first = prepared(path)
     path.write_text(path.read_text().replace("number 4\t", "number 5\t"))

@@ -77,6 +77,16 @@ def test_own_files(tmp_path: Path) -> None:
     assert texts.where("test", 3) == f"{test}, line 3"
 
 
+def test_one_file_is_no_two_splits(tmp_path: Path) -> None:
+    path, other = (write(tmp_path / name, ("one", "a"), ("two", "b")) for name in ("a.tsv", "b.tsv"))
+    (tmp_path / "link.tsv").symlink_to(path)
+    message = refusal(LabelledData(path=path, val_path=str(tmp_path / "link.tsv")))
+    assert message.startswith(f"data.path and data.val_path are both {tmp_path / 'link.tsv'}: ")
+    assert refusal(LabelledData(path=path, val_path=other, test_path=other)).startswith(
+        "data.val_path and data.test_path are both"
+    )
+
+
 def test_val_comes_from_the_training_file_and_says_so(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", *((f"text {i}", "ab"[i % 2]) for i in range(20)))
     texts = open_labelled(LabelledData(path=path))

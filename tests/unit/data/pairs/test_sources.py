@@ -142,6 +142,17 @@ def test_a_file_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> N
         pairs_of(path=tmp_path / "train.en", val_path=tmp_path)
 
 
+def test_one_file_is_no_two_splits(tmp_path: Path) -> None:
+    path, other = write(tmp_path / "p.tsv", "a\tb\n"), write(tmp_path / "o.txt", "a\n")
+    for files in (
+        {"path": path, "val_path": path},
+        {"source": path, "target": other, "val_source": path, "val_target": path},
+    ):
+        with pytest.raises(DataError, match=r"^data.(path|source) and data.val_(path|source) are both "):
+            pairs_of(**files)
+    pairs_of(source=path, target=path, val_source=other, val_target=other)  # a model that copies
+
+
 def test_a_place_names_the_file_of_the_split_and_the_line(tmp_path: Path) -> None:
     path, val = write(tmp_path / "p.tsv", "a\tb\n"), write(tmp_path / "v.tsv", "c\td\n")
     source = open_pairs(PairsData(path=str(path), val_path=str(val)))

@@ -150,6 +150,8 @@ def test_identity_changes_with_what_is_read(tmp_path: Path) -> None:
     seen.append(source_at(tmp_path).identity())
     (tmp_path / "c.txt").write_text("two")
     seen.append(source_at(tmp_path).identity())
+    (tmp_path / "d.jsonl").write_text('{"text": "a", "body": "b"}\n')
+    seen.append(source_at(tmp_path).identity())
     seen.append(open_source(TextData(path=str(tmp_path), field="body")).identity())
     assert all(json.dumps(a) != json.dumps(b) for i, a in enumerate(seen) for b in seen[:i])
 
@@ -415,6 +417,14 @@ def test_a_file_and_a_link_to_it_are_one_text_in_one_order(tmp_path: Path) -> No
     (tmp_path / "z").symlink_to(tmp_path / "b", target_is_directory=True)
     source = open_source(TextData(path=str(tmp_path)))
     assert "".join(chunk.text for chunk in source.documents()) == "ax"
+
+
+def test_a_field_where_no_json_lines_are_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    with pytest.raises(DataError, match=r"data.field=body has no effect: no file of JSON lines is read"):
+        open_source(TextData(path=str(tmp_path), field="body"))
+    (tmp_path / "b.jsonl").write_text('{"body": "more"}\n')
+    assert text_of(open_source(TextData(path=str(tmp_path), field="body"))) == "textmore"
 
 
 def test_one_file_does_not_choose_a_checkpoint_and_test_it(tmp_path: Path) -> None:

@@ -102,14 +102,14 @@ def test_the_folder_is_found_through_the_environment(small_files: Path, monkeypa
 
 def test_without_a_folder_both_ways_out_are_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("CLEARFORMER_DATA", raising=False)
-    with pytest.raises(TokenizerError, match=r"tokenizer\.path.*CLEARFORMER_DATA"):
+    with pytest.raises(TokenizerError, match=r"CLEARFORMER_DATA.*tokenizer\.path"):
         GPT2TokenizerSpec().train()
 
 
 @pytest.mark.parametrize("name", ["encoder.json", "vocab.bpe"])
 def test_a_missing_file_is_named_with_both_ways_out(small_files: Path, name: str):
     (small_files / name).unlink()
-    with pytest.raises(TokenizerError, match=rf"has no {name}: set tokenizer\.path.*CLEARFORMER_DATA"):
+    with pytest.raises(TokenizerError, match=rf"has no {name}: set .*CLEARFORMER_DATA.*tokenizer\.path"):
         GPT2TokenizerSpec(path=str(small_files)).train()
 
 
@@ -141,7 +141,7 @@ def test_a_file_that_is_not_text_is_named(small_files: Path):
 
 
 def test_a_folder_that_no_folder_can_be_is_one_line():
-    with pytest.raises(TokenizerError, match=r"has no encoder\.json: set tokenizer\.path"):
+    with pytest.raises(TokenizerError, match=r"has no encoder\.json: set .*CLEARFORMER_DATA"):
         GPT2TokenizerSpec(path="a" * 300).train()
     with pytest.raises(ConfigError, match=r"^path: empty \(is a shell variable unset\?\)"):
         resolve(GPT2TokenizerSpec, {"path": ""})

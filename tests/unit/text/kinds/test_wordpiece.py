@@ -119,8 +119,15 @@ def test_words_that_are_always_unknown_teach_nothing():
     spec = WordPieceTokenizerSpec(vocab_size=60)
     with_it, without = (spec.train([f"a walk, a talk {more}"] * 9) for more in (long, ""))
     assert with_it.spellings == without.spellings
-    with pytest.raises(TokenizerError, match="there is no word to learn tokens from"):
+    with pytest.raises(TokenizerError, match=r"every word has more than 100 characters, .*choose kind=bpe"):
         spec.train([long])
+
+
+@pytest.mark.parametrize(("n", "called"), [(900, "900 characters"), (1100, "1,000 most frequent characters")])
+def test_a_vocabulary_too_small_for_a_scripts_characters_is_refused(n: int, called: str):
+    script = " ".join(map(chr, range(0x4E00, 0x4E00 + n)))
+    with pytest.raises(TokenizerError, match=f"is too small: the corpus's {called} and the special tokens"):
+        WordPieceTokenizerSpec(vocab_size=300).train([script])
 
 
 @pytest.mark.parametrize("name", ["word", "§", "##ing"])
