@@ -547,6 +547,62 @@ def test_what_is_taken_from_a_view_is_what_it_shows(window: Window) -> None:
     api.expect(ledger).not_to_have_class(re.compile("is-large"))
 
 
+def test_of_an_enlarged_view_the_page_behind_it_is_out_of_reach(window: Window) -> None:
+    tokens, page = window.section("tokens"), window.page
+    tokens.get_by_role("button", name="Enlarge").click()
+    api.expect(tokens).to_have_class(re.compile("is-large"))
+    reached = set()
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.closest('section, header, body').id"))
+    assert reached <= {"tokens", ""}
+    assert page.evaluate("document.querySelectorAll('[inert]').length") > 2
+    page.keyboard.press("Escape")
+    api.expect(tokens).not_to_have_class(re.compile("is-large"))
+    assert page.evaluate("document.querySelectorAll('[inert]').length") == 0
+
+
+def test_a_number_out_of_range_is_refused_with_the_range(window: Window) -> None:
+    field = window.page.locator("input[name=layer]")
+    before = window.page.url
+    for wrong in ("7", ""):
+        field.fill(wrong)
+        field.press("Enter")
+        api.expect(field).to_have_attribute("aria-invalid", "true")
+        api.expect(window.page.locator("label:has(input[name=layer]) [role=alert]")).to_have_text("0 to 2")
+    assert window.page.url == before
+    field.fill("1")
+    field.press("Enter")
+    api.expect(field).to_have_attribute("aria-invalid", "false")
+    assert window.selected()["layer"] == "1"
+
+
+def test_why_a_picture_could_not_be_made_stays_to_be_read(window: Window) -> None:
+    window.page.route(
+        "**/api/figure**", lambda route: route.fulfill(status=400, body="figures need matplotlib")
+    )
+    ledger = window.section("ledger")
+    ledger.get_by_role("button", name="PNG").click()
+    said = ledger.locator(".said")
+    api.expect(said).to_have_text("figures need matplotlib")
+    window.page.wait_for_timeout(2700)
+    api.expect(said).to_have_text("figures need matplotlib")
+    api.expect(said).to_have_attribute("role", "alert")
+    ledger.get_by_role("button", name="Copy as Python").click()
+    api.expect(said).not_to_have_text("figures need matplotlib")
+    window.page.unroute("**/api/figure**")
+
+
+def test_places_counted_from_the_last_are_the_same_in_every_view(window: Window) -> None:
+    window.page.goto(f"http://{window.host}/?layer=-1&head=-1&key=-3&position=-1")
+    attention = window.section("attention")
+    n = len(window_run(window).tokenizer.encode(TEXT))
+    api.expect(attention.locator(".one-head h3")).to_have_text("layer 2, head 1")
+    api.expect(attention.locator(".reading")).to_contain_text(f"reads key {n - 3} ")
+    api.expect(window.section("score")).to_contain_text("layer 2, head 1")
+    api.expect(window.section("overview").locator(".block p")).to_have_text("block 2 of 0 to 2")
+
+
 def test_an_enlarged_view_gives_way_to_the_one_that_it_leads_to(window: Window) -> None:
     attention = window.section("attention")
     attention.get_by_role("button", name="Enlarge").click()
@@ -741,6 +797,14 @@ def test_marks_are_set_on_the_curves_and_the_ledger_between_them_is_shown(
     api.expect(ledger.locator(".badge")).to_contain_text(f"residue {own.residue:.1e}".replace("e-0", "e-"))
     shown = ledger.locator(".bar-value").all_inner_texts()
     check_signed(shown[:3], [part.value for part in own.largest(3)])
+    curve.dblclick(
+        position={"x": 0.7 * size["width"], "y": size["height"] / 2}
+    )  # shows all steps, and marks none
+    page.wait_for_timeout(400)
+    assert {name: history.selected()[name] for name in ("before", "after")} == {
+        "before": "4",
+        "after": str(STEPS),
+    }
     for name, step in (("before", 4), ("after", STEPS)):
         page.locator(f".marked button:has-text('{name}')").click()
         api.expect(page.locator(".slider output")).to_have_text(f"step {step}")

@@ -202,15 +202,21 @@ def check_fits(run: Run, selection: Selection) -> None:
 
 
 def at_its_place(run: Run, selection: Selection) -> Selection:
-    """Return the selection with its position counted from the beginning, as the page counts positions.
+    """Return the selection with its position, key, layer and head counted from the first, as the page counts them.
 
     Raises:
         UserError: the model cannot read the text.
     """
-    n = n_positions(find_view("tokens", run).call(run, selection), selection.part)
-    return selection.replace(
-        position=selection.position + n if selection.position < 0 else selection.position
-    )
+    found, config = find_view("tokens", run).call(run, selection), run.model.config
+    n = n_positions(found, selection.part)
+    n_of = {
+        "position": n,
+        "key": n_positions(found, "encoder") if selection.part == "cross_attn" else n,
+        "layer": len(run.model.stack(prefix_of(run.model, selection.part)).blocks),
+        "head": config.attention.heads(config.d_model)[0],
+    }
+    chosen = {name: getattr(selection, name) for name in n_of}
+    return selection.replace(**{name: at + n_of[name] if at < 0 else at for name, at in chosen.items()})
 
 
 def n_positions(found: Any, part: str) -> int:

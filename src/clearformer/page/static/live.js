@@ -2,7 +2,7 @@
 import { drawPage } from "./app.js";
 import { html, useState } from "./core/html.js";
 import { fromAddress, toAddress } from "./core/selection.js";
-import { save } from "./parts/taking.js";
+import { save, useSaid } from "./parts/taking.js";
 import { exported, GONE, serverOf } from "./sources/server.js";
 import { Refused } from "./sources/source.js";
 import { signal } from "./vendor/signals-core.js";
@@ -33,19 +33,21 @@ async function begin() {
 
 /** The whole page as one file. @param {{run: any, selection: any}} props */
 function Export({ run, selection }) {
-  const [said, setSaid] = useState("");
+  const [said, tell] = useSaid();
+  const [isWriting, setWriting] = useState(false);
   const take = async () => {
-    setSaid("writing");
+    setWriting(true);
     try {
       const file = await exported(selection);
       save(file, `${run.name.replaceAll(/[^\w.-]+/g, "-")}.html`);
-      setSaid(`${(file.size / 2 ** 20).toFixed(1)} MB`);
+      tell(`${(file.size / 2 ** 20).toFixed(1)} MB`);
     } catch (error) {
-      setSaid(error instanceof Refused ? error.message : GONE);
+      tell(error instanceof Refused ? error.message : GONE, true);
     }
+    setWriting(false);
   };
-  return html`<span class="export"><button type="button" title="the whole page as it is now, as one file that opens without a server" disabled=${said === "writing"} onClick=${take}>Export</button>
-    <span class="said" role="status">${said}</span></span>`;
+  return html`<span class="export"><button type="button" title="the whole page as it is now, as one file that opens without a server" disabled=${isWriting} onClick=${take}>Export</button>
+    ${isWriting ? html`<span class="said" role="status">writing</span>` : said}</span>`;
 }
 
 begin();

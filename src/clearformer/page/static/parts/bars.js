@@ -20,7 +20,7 @@ export function Bars({ bars, name, say = signed }) {
     ${bars.map((bar) => {
       const size = (100 * Math.abs(bar.value)) / span;
       const style = { left: `${bar.value < 0 ? zero - size : zero}%`, width: `${size}%` };
-      const line = html`<span class="bar-name">${bar.name}</span>
+      const line = html`<span class="bar-name" title=${bar.name}>${bar.name}</span>
         <span class="bar-track"><i class=${bar.value < 0 ? "is-negative" : "is-positive"} style=${style}></i><b style=${{ left: `${zero}%` }}></b></span>
         <span class="bar-value">${say(bar.value)}</span>`;
       return html`<li key=${bar.name} class=${bar.chosen ? "is-chosen" : ""}>

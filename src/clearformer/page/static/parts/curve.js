@@ -3,6 +3,7 @@ import { useDark } from "../core/colours.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
 
 const HEIGHT = 180;
+const DOUBLE_CLICK = 250; // milliseconds between its clicks, at most
 const MOST_DIGITS = 7; // of a label
 const LEGEND_DIGITS = 5; // significant ones: a learning rate is far below one
 const MOST_POINTS = 2; // of a series that is drawn as points, too: one makes no line
@@ -61,8 +62,12 @@ export function Curve({ title, series, lines, marks = [], levels = [], log = fal
       }], draw: [(/** @type {any} */ chart) => paintMarks(chart, told.current, { ink: hue("--ink"), quiet: hue("--quiet"), paper: hue("--sheet") })] },
     }, data, element);
     if (part.current) plot.current.setScale("x", part.current); // drawn anew, in other colours
-    plot.current.over.addEventListener("click", () => {
-      if (plot.current.cursor.left >= 0) told.current.onPick?.(plot.current.posToVal(plot.current.cursor.left, "x"));
+    let picking = 0; // a click may be the first of two, which pick nothing
+    plot.current.over.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+      if (event.detail > 1) return clearTimeout(picking);
+      if (plot.current.cursor.left < 0) return;
+      const step = plot.current.posToVal(plot.current.cursor.left, "x");
+      picking = setTimeout(() => told.current.onPick?.(step), DOUBLE_CLICK);
     });
     plot.current.over.addEventListener("dblclick", () => (part.current = null));
     const sizes = new ResizeObserver(() => plot.current.setSize({ width: element.clientWidth, height: HEIGHT }));

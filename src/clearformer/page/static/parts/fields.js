@@ -4,18 +4,23 @@ import { html, useEffect, useRef, useState } from "../core/html.js";
 const PAUSE = 350; // milliseconds without a key press before a text is selected
 
 /**
- * A field for a number between two limits; other input is ignored. Unfinished input survives a new rendering of the view.
+ * A field for a number between two limits; of other input it says which they are. Unfinished input survives a new rendering of the view.
  * @param {{label: string, name: string, value: number | "", low: number, high: number, step?: number, hint?: string, onChange: (value: number) => void}} props
  */
 export function NumberField({ label, name, value, low, high, step = 1, hint = "", onChange }) {
   const [typed, setTyped] = useState(String(value));
-  useEffect(() => setTyped(String(value)), [value]);
+  const [isWrong, setWrong] = useState(false);
+  useEffect(() => {
+    setTyped(String(value));
+    setWrong(false);
+  }, [value]);
   const change = (/** @type {any} */ event) => {
     const wanted = Number(event.target.value);
     const fits = event.target.value !== "" && wanted >= low && wanted <= high && (step !== 1 || Number.isInteger(wanted));
+    setWrong(!fits);
     if (fits) onChange(wanted);
   };
-  return html`<label>${label}<input name=${name} type="number" min=${low} max=${high} step=${step} value=${typed} onInput=${(/** @type {any} */ event) => setTyped(event.target.value)} onChange=${change} />${hint && html`<small>${hint}</small>`}</label>`;
+  return html`<label>${label}<input name=${name} type="number" min=${low} max=${high} step=${step} value=${typed} aria-invalid=${isWrong} onInput=${(/** @type {any} */ event) => setTyped(event.target.value)} onChange=${change} />${isWrong ? html`<small class="is-error" role="alert">${low} to ${high}</small>` : hint && html`<small>${hint}</small>`}</label>`;
 }
 
 /**

@@ -1,7 +1,7 @@
 // The frame around every view: its heading, progress, errors, and the buttons to save its contents.
 import { html, useEffect, useLayoutEffect, useRef, useState, useTrait } from "../core/html.js";
 import { Refused } from "../sources/source.js";
-import { copied, save } from "./taking.js";
+import { copied, save, useSaid } from "./taking.js";
 
 const PICTURES = ["svg", "png"];
 const SLOW = 300; // milliseconds before waiting is shown
@@ -33,9 +33,12 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
     /** @param {KeyboardEvent} event */
     const close = (event) => event.key === "Escape" && setLarge(false);
     const leave = () => setLarge(false);
+    const hidden = place.current ? around(place.current.closest("section")) : [];
+    hidden.forEach((element) => (element.inert = true));
     addEventListener("keydown", close);
     addEventListener("leave", leave);
     return () => {
+      hidden.forEach((element) => (element.inert = false));
       removeEventListener("keydown", close);
       removeEventListener("leave", leave);
     };
@@ -58,6 +61,14 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
   </section>`;
 }
 
+/** All that is not in an element, whatever its place on the page; without what cannot be reached anyway. @param {Element | null} element */
+function around(element) {
+  /** @type {HTMLElement[]} */
+  const found = [];
+  for (let at = element; at?.parentElement; at = at.parentElement) found.push(.../** @type {HTMLElement[]} */ ([...at.parentElement.children].filter((each) => each !== at)));
+  return found.filter((each) => !each.inert);
+}
+
 /** A label of the runs that a view compares. @param {string[] | undefined} runs @param {string | undefined} versus */
 function ofRuns(runs, versus) {
   if (!runs || !versus) return "";
@@ -66,21 +77,15 @@ function ofRuns(runs, versus) {
 
 /** @param {{id: string, model: import("../core/model.js").PageModel, answer: any}} props */
 export function Taking({ id, model, answer }) {
-  const [said, setSaid] = useState("");
-  /** @param {string} words */
-  const tell = (words) => {
-    setSaid(words);
-    setTimeout(() => setSaid(""), 2500);
-  };
-  const copy = async () => {
-    tell(await copied(answer.python));
-  };
+  const [said, tell] = useSaid();
+  const copy = async () => tell(await copied(answer.python));
   /** @param {() => Promise<Blob>} made @param {string} ending */
   const take = async (made, ending) => {
     try {
       save(await made(), `${id}.${ending}`);
+      tell("");
     } catch (error) {
-      tell(error instanceof Refused ? error.message : model.source.gone);
+      tell(error instanceof Refused ? error.message : model.source.gone, true);
     }
   };
   const csv = async () => new Blob([asCsv(await model.table())], { type: "text/csv" });
@@ -88,7 +93,7 @@ export function Taking({ id, model, answer }) {
     <button type="button" disabled=${!answer} onClick=${copy}>Copy as Python</button>
     <button type="button" disabled=${!answer} onClick=${() => take(csv, "csv")}>CSV</button>
     ${PICTURES.map((kind) => html`<button key=${kind} type="button" disabled=${!answer || !model.draws} title=${model.draws ? "" : "this page was exported without pictures"} onClick=${() => take(() => model.picture(kind), kind)}>${kind.toUpperCase()}</button>`)}
-    <span class="said" role="status">${said}</span>
+    ${said}
   `;
 }
 

@@ -18,7 +18,7 @@ const PLACE = ["position", "key"];
 function Attention({ model, found, both, selection }) {
   const names = Object.keys(found.patterns);
   const name = nearest(names, selection);
-  const head = Math.min(selection.head, found.heads.length - 1);
+  const head = fromStart(selection.head, found.heads.length);
   const small = useMemo(() => Object.fromEntries(names.map((each) => [each, found.heads.map((/** @type {number} */ _, /** @type {number} */ i) => matrixOf(found.patterns[each], i))])), [found]);
   const limits = useMemo(() => (both ? around(Object.values(found.patterns)) : undefined), [found]);
   const of = chosen(name);
@@ -81,10 +81,10 @@ function Near({ model, found, both, selection }) {
   const rows = useMemo(() => tokens.slice(top, top + n).map(visible), [found]);
   const columns = useMemo(() => read.slice(left, left + m).map(visible), [found]);
   const at = queryOf(found, selection);
-  const key = isWhole(found) ? Math.min(selection.key, read.length - 1) : found.key;
+  const key = isWhole(found) ? fromStart(selection.key, read.length) : found.key;
   const say = (/** @type {number} */ r, /** @type {number} */ c) => `query ${top + r} ${rows[r]} reads key ${left + c} ${columns[c]}`;
   return html`<div><${HeatMap} values=${weights} name=${`pattern of ${short(found.name)}, head ${found.head}`} rows=${rows} columns=${columns} signed=${Boolean(both)} limits=${isWhole(found) && !both ? [0, 1] : undefined}
-      chosen=${[at - top, key - left]} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => select(model, { position: top + r, key: left + c })} onOpen=${() => goTo("score")} say=${say} />
+      chosen=${[at - top, key - left]} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => select(model, { position: top + r, key: left + c })} onOpen=${model.source.hasOthers ? () => goTo("score") : undefined} say=${say} />
     ${!isWhole(found) && html`<p class="note">queries ${top} to ${top + n - 1} of ${tokens.length}, keys ${left} to ${left + m - 1} of ${read.length}; ${both ? "the strongest colours are the largest change shown" : "the lightest colour is the largest weight shown"}</p>`}</div>`;
 }
 
@@ -141,9 +141,12 @@ function chosen(name) {
   return { layer: Number(layer), part: stack === "encoder_" ? "encoder" : part };
 }
 
-/** The selected pattern, or the first. @param {string[]} names @param {any} selection */
+/** The selected pattern, or the nearest of that part; of a part without patterns, of any. @param {string[]} names @param {any} selection */
 function nearest(names, selection) {
-  return names.find((name) => chosen(name).layer === selection.layer && chosen(name).part === selection.part) ?? names.find((name) => chosen(name).layer === selection.layer) ?? names[0];
+  const ofPart = names.filter((name) => chosen(name).part === selection.part);
+  const some = ofPart.length ? ofPart : names;
+  const layer = fromStart(selection.layer, 1 + Math.max(...some.map((name) => chosen(name).layer)));
+  return some.find((name) => chosen(name).layer === layer) ?? some[0];
 }
 
 export default view(Attention);

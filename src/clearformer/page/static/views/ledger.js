@@ -16,7 +16,7 @@ function Ledger({ model, found, both, selection }) {
       ${!both && found.capped !== null && html`<span class="badge">after the soft cap of ${found.soft_cap}: ${signed(found.capped)}</span>`}</p>
     <${ByLayer} layers=${found.by_layer} />
     <${Writers} parts=${found.parts} name="parts of the logit" atFirst=${AT_FIRST} isChosen=${isChosen} open=${(/** @type {any} */ part) => explain(model, part, found.position)} />
-    <p class="note">press a head to see the score of the key that it reads most</p>
+    ${model.source.hasOthers && html`<p class="note">press a head to see the score of the key that it reads most</p>`}
   </div>`;
 }
 

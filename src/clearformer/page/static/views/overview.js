@@ -2,6 +2,7 @@
 import { html, select, view } from "../core/html.js";
 import { amount, thousands } from "../core/words.js";
 import { goTo } from "../parts/going.js";
+import { fromStart } from "../parts/strip.js";
 
 const OPENS = { attention: "attention", "cross-attention": "attention", head: "sampling", "token embedding": "tokens", "final norm": "lens", "feed-forward": "ledger" };
 const HUES = { attention: "key", "cross-attention": "query", "feed-forward": "value", "token embedding": "stream", head: "loss" };
@@ -39,7 +40,7 @@ function stacksOf(all) {
 /** @param {{name: string, components: Component[], model: any}} props */
 function Stack({ name, components, model }) {
   const layers = [...new Set(components.map((each) => each.layer))].filter((layer) => layer !== null);
-  const chosen = Math.min(model.get("selection").layer, layers.length - 1);
+  const chosen = fromStart(model.get("selection").layer, layers.length);
   const first = components.findIndex((each) => each.layer !== null);
   const before = components.filter((each, i) => each.layer === null && (first < 0 || i < first));
   const after = components.filter((each, i) => each.layer === null && first >= 0 && i > first);
@@ -66,7 +67,8 @@ function Box({ component, model }) {
   };
   const line = html`<b>${name}</b> ${kind && html`<span>${kind}</span>`} <small>${isShared ? "shared" : parameters ? amount(parameters) : "no parameters"}</small>`;
   const hue = `box hue-${/** @type {any} */ (HUES)[name] ?? "plain"}`;
-  return name in OPENS ? html`<button type="button" class=${hue} title=${path} onClick=${open}>${line}</button>` : html`<div class=${hue} title=${path}>${line}</div>`;
+  const leads = name in OPENS && (model.source.hasOthers || layer !== null);
+  return leads ? html`<button type="button" class=${hue} title=${path} onClick=${open}>${line}</button>` : html`<div class=${hue} title=${path}>${line}</div>`;
 }
 
 /** @param {{flops: Record<string, number>}} props */

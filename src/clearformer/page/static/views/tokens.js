@@ -66,7 +66,7 @@ function Pieces({ model, selection }) {
 function Mask({ model, found, chosen }) {
   const isMasked = found.masked.includes(chosen);
   return html`<p class="actions"><button type="button" aria-pressed=${isMasked} disabled=${isFixed(model, "masked")} onClick=${() => turn(model, found, chosen)}>${isMasked ? "Show" : "Mask"} <code>${visible(isMasked ? found.predicted[chosen] : found.tokens[chosen])}</code> at ${chosen}</button>
-    ${found.masked.length > 0 && html`<button type="button" disabled=${isFixed(model, "masked")} onClick=${() => select(model, { masked: [] })}>Show all</button> <button type="button" onClick=${() => goTo("sampling")}>What the model fills in</button>`}
+    ${found.masked.length > 0 && html`<button type="button" disabled=${isFixed(model, "masked")} onClick=${() => select(model, { masked: [] })}>Show all</button> ${model.source.hasOthers && html`<button type="button" onClick=${() => goTo("sampling")}>What the model fills in</button>`}`}
     <span class="note">Enter or a double click on a token masks it or shows it again</span></p>`;
 }
 
