@@ -27,7 +27,7 @@ from clearformer.decoding.arguments import check_kind, check_whole
 from clearformer.decoding.decode_state import DecodeState, GenerativeModel, Prefill, device_of
 from clearformer.decoding.inference import evaluating
 from clearformer.decoding.loop import NOT_FINITE, check_max_new_tokens, check_prompts
-from clearformer.errors import NonFiniteError, UserError, count
+from clearformer.errors import NonFiniteError, UserError, count, worded_for
 
 # --- settings ---------------------------------------------------------------------------------------------
 
@@ -92,7 +92,17 @@ def search_settings(
         ConfigError: a setting is out of range.
     """
     penalty = {"kind": kind, "alpha": length_penalty}
-    return resolve(BeamSearch, {"beams": beams, "length_penalty": penalty, "early_stopping": early_stopping})
+    with worded_for({"length_penalty.kind": "length_penalty_kind", "length_penalty.alpha": "length_penalty"}):
+        return resolve(
+            BeamSearch, {"beams": beams, "length_penalty": penalty, "early_stopping": early_stopping}
+        )
+
+
+def check_n_best(n_best: Any, search: BeamSearch) -> None:
+    """Raise UserError unless a search can return so many continuations of a prompt."""
+    check_whole("n_best", n_best)
+    if not 1 <= n_best <= search.beams:
+        raise UserError(f"n_best: from 1 to the number of beams, {search.beams}; got {n_best}")
 
 
 @dataclass(frozen=True)
@@ -183,9 +193,7 @@ def beam_search(
     check_kind("search", search, BeamSearch)
     limits = _limits(max_new_tokens, len(prompts))
     check_prompts(prompts, min(limits, default=1))
-    check_whole("n_best", n_best)
-    if not 1 <= n_best <= search.beams:
-        raise UserError(f"n_best: from 1 to the number of beams, {search.beams}; got {n_best}")
+    check_n_best(n_best, search)
     if not prompts:
         return []
     results: list[list[Hypothesis]] = [[] for _ in prompts]

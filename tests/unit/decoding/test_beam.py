@@ -325,7 +325,7 @@ def test_a_function_s_defaults_are_the_settings() -> None:
         ((0, 1.0, "hf", False), "beams"),
         ((100_001, 1.0, "hf", False), "beams"),
         ((2, 1.0, "none", False), "length_penalty"),
-        ((2, 11.0, "hf", False), "alpha"),
+        ((2, 11.0, "hf", False), "^length_penalty takes a number"),
         ((2, 1.0, "hf", "sometimes"), "early_stopping"),
     ],
 )

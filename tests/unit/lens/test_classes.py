@@ -75,6 +75,9 @@ def test_a_text_that_another_model_read_is_classified_by_this_one(model: Any) ->
 def test_what_cannot_be_told_is_refused(model: Any) -> None:
     with pytest.raises(UserError, match=r"method: .*did you mean 'occlusion'"):
         lens.classes(model, IDS, method="oclusion")
+    for wrong in (None, ["occlusion"]):
+        with pytest.raises(UserError, match="method: "):
+            lens.classes(model, IDS, method=wrong)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="this model predicts tokens"):
         lens.classes(run_of("decoder"), "the bank")
 

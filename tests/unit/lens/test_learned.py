@@ -173,6 +173,22 @@ def test_preconditioners_are_symmetric(spec: Any) -> None:
     assert left == pytest.approx(right, rel=1e-6)
 
 
+@pytest.mark.parametrize("spec", [Adam(), Muon()])
+def test_numbers_that_no_batch_has_moved_are_not_moved(spec: Any) -> None:
+    """As the embedding of a token that comes later, or a matrix before whose outputs all is 0."""
+    model = small_model()
+    optimizers = spec.build(model, 0.01)
+    seen = {name: torch.randn_like(p) for name, p in model.named_parameters()}
+    for name, gradient in seen.items():
+        gradient[0 if gradient.ndim == 1 or "embed" in name else slice(None)] = 0
+    moved(optimizers, model, seen)
+    steps = steps_of(model, optimizers, {name: torch.ones_like(p) for name, p in model.named_parameters()})
+    for name, step in steps.items():
+        assert (step[seen[name] == 0] == 0).all(), name
+        assert step.isfinite().all()
+    assert any(step.any() for step in steps.values())
+
+
 def test_what_was_never_moved_is_not_and_unknown_optimizers_are_refused() -> None:
     model = small_model()
     gradients = {name: torch.ones_like(p) for name, p in model.named_parameters()}

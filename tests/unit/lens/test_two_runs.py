@@ -358,6 +358,6 @@ def test_runs_that_cannot_be_compared_are_refused_in_one_line() -> None:
     with pytest.raises(UserError, match="texts: give one or more"):
         lens.match_heads(run, run, [])
     last = made(1, attention=Last())
-    with pytest.raises(UserError, match="attention of kind last has no pattern; compare by=output"):
+    with pytest.raises(UserError, match=r"^model.attention.kind=last has no pattern; heads can"):
         lens.match_heads(last, last, TEXT)
     assert lens.match_heads(last, last, TEXT, by="output").matches[0].similarity == pytest.approx(1, abs=1e-5)

@@ -6,8 +6,9 @@ from typing import Literal
 
 import torch
 
-from clearformer.decoding.arguments import check_run, check_whole, matrix_dtype
-from clearformer.decoding.beam import Hypothesis, beam_search, search_settings
+from clearformer.decoding.arguments import check_function, check_run, check_whole, matrix_dtype
+from clearformer.decoding.beam import Hypothesis, beam_search, check_n_best, search_settings
+from clearformer.decoding.loop import check_max_new_tokens
 from clearformer.decoding.text.inputs import Texts, encoded, texts_of, with_specials
 from clearformer.decoding.text.samples import Run
 from clearformer.decoding.text.writer import known_tokens
@@ -87,9 +88,11 @@ def translate(
     search = search_settings(beams, length_penalty, length_penalty_kind, early_stopping)
     tokenizer = run.tokenizer
     model, bos, eos = translator(run.model, tokenizer)
+    check_n_best(n_best, search)
     if max_new_tokens is not None:
-        check_whole("max_new_tokens", max_new_tokens)
+        check_max_new_tokens(max_new_tokens)
     check_whole("batch_tokens", batch_tokens, least=1)
+    check_function("place", place)
     limit = model.config.max_seq_len
     sources = encode_sources(tokenizer, texts_of(sentences), eos, limit, place)
     translations = [[replace(EMPTY, tokens=[])] for _ in sources]

@@ -169,7 +169,9 @@ def head_names(model: Transformer, by: By) -> list[tuple[str, int]]:
     end = f"attn.{POINTS[by]}"
     paths = [name.rpartition(".")[0] for name in hook_points(model) if name.endswith(end)]
     if not paths:
-        raise UserError(f"attention of kind {model.config.attention.kind} has no {by}; compare by=output")
+        raise UserError(
+            f"model.attention.kind={model.config.attention.kind} has no {by}; heads can be compared by their output"
+        )
     n_heads, _ = model.config.attention.heads(model.config.d_model)
     return [(path, head) for path in paths for head in range(n_heads)]
 

@@ -217,7 +217,7 @@ def head_scores(
     names = [name for name in hook_points(model) if name.endswith("attn.hook_pattern")]
     if not names:
         raise UserError(
-            f"attention of kind {model.config.attention.kind} has no pattern, so no head to score"
+            f"model.attention.kind={model.config.attention.kind} has no pattern, so there is no head to score"
         )
     text = repeated(model, tokenizer, n_tokens, n_texts, seed)
     arguments = (text.tokens, text.tokens) if isinstance(model, EncoderDecoder) else (text.tokens,)

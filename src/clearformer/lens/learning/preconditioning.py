@@ -29,6 +29,8 @@ Gradients = dict[str, Tensor]
 def steps_of(model: nn.Module, optimizers: Sequence[Optimizer], gradients: Mapping[str, Tensor]) -> Gradients:
     """Return lr P g for the gradient g of each parameter, by name; 0 for a parameter that the optimizer never moved.
 
+    Of Adam's, that holds for each number: the embedding of a token that no batch had has no step.
+
     Raises:
         UserError: the optimizer's P is unknown.
     """
@@ -64,12 +66,13 @@ def by_adam(gradient: Tensor, state: Mapping[str, Tensor], group: Mapping) -> Te
     if not state:
         return torch.zeros_like(gradient)
     correction = 1 - group["betas"][1] ** state["step"].item()
-    return gradient / ((state["exp_avg_sq"] / correction).sqrt() + group["eps"])
+    steps = gradient / ((state["exp_avg_sq"] / correction).sqrt() + group["eps"])
+    return steps.where(state["exp_avg_sq"] > 0, 0)  # without that, g / eps of a token that was never seen
 
 
 def by_muon(gradient: Tensor, state: Mapping[str, Tensor], _group: Mapping) -> Tensor:
     """Return (M M^T)^(-1/2) g on the shorter side, with Muon's scale for tall matrices."""
-    if not state:
+    if not state or not state["momentum"].any():
         return torch.zeros_like(gradient)
     momentum = state["momentum"].cpu().double()
     scale = max(1.0, momentum.shape[0] / momentum.shape[1]) ** 0.5

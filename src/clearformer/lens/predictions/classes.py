@@ -124,8 +124,9 @@ def classes(
     Raises:
         UserError: the model is no classifier, or there is no such class or method.
     """
-    if method not in METHODS:
-        raise UserError(f"method: {', '.join(METHODS)}; got {shown(method)}{did_you_mean(method, METHODS)}")
+    if not isinstance(method, str) or method not in METHODS:
+        hint = did_you_mean(str(method), METHODS)
+        raise UserError(f"method: {', '.join(METHODS)}; got {shown(method)}{hint}")
     inputs = read(subject, text, tokenizer=tokenizer)
     if not inputs.class_names:
         raise UserError(

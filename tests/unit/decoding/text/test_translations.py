@@ -204,7 +204,9 @@ def test_a_tokenizer_without_a_beginning_or_an_end_is_refused() -> None:
     ("settings", "error", "message"),
     [
         ({"beams": 0}, ConfigError, "beams"),
-        ({"length_penalty_kind": "none"}, ConfigError, "length_penalty"),
+        ({"length_penalty_kind": "none"}, ConfigError, "^length_penalty_kind is one of"),
+        ({"length_penalty": "x"}, ConfigError, "^length_penalty takes a number"),
+        ({"place": None}, UserError, "place: a function"),
         ({"n_best": 6}, UserError, "n_best"),
         ({"batch_tokens": 0}, UserError, "batch_tokens"),
         ({"max_new_tokens": 0}, UserError, "max_new_tokens"),
@@ -213,8 +215,9 @@ def test_a_tokenizer_without_a_beginning_or_an_end_is_refused() -> None:
 def test_settings_out_of_range_are_named(
     run: Run, settings: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=message):
-        translate(run, ["a"], **settings)
+    for sentence in ("a", ""):
+        with pytest.raises(error, match=message):
+            translate(run, [sentence], **settings)
 
 
 # --- a decoder's likeliest continuations ------------------------------------------------------------------

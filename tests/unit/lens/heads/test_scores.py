@@ -278,7 +278,9 @@ def test_weights_that_are_no_numbers_have_no_score() -> None:
 
 def test_what_cannot_be_scored_is_said(model: Any) -> None:
     small = {"vocab_size": 7, "d_model": 8, "n_layers": 1}
-    with pytest.raises(UserError, match="attention of kind last has no pattern, so no head to score"):
+    with pytest.raises(
+        UserError, match=r"^model.attention.kind=last has no pattern, so there is no head to score"
+    ):
         lens.head_scores(build(ModelConfig(attention=Last(), position=NoPositions(), **small)))  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"n_tokens or model.max_seq_len is too small"):
         lens.head_scores(build(ModelConfig(max_seq_len=3, attention=MultiHead(n_heads=2), **small)))  # type: ignore[arg-type]
