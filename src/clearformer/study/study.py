@@ -365,19 +365,17 @@ def call_name(function: Callable[..., Any], arguments: Mapping[str, Any], name: 
 def identity(function: Callable[..., Any]) -> str:
     """Return a function's name; for the user's own functions, with a hash of the source: `count@1f09a2b4`.
 
-    What a function holds of the place that made it counts as well: its defaults, and numbers, texts, lists and tuples
-    of functions around it.
+    What a function holds of the place that made it counts as well: its defaults, and the values of functions around it.
     """
     if is_packaged(function):
         return function.__name__
     inner = inspect.unwrap(function)
     text = _source(inner)
     cells = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or () if _is_filled(cell)]
-    held = [value for value in cells if isinstance(value, int | float | str | list | tuple)]
-    if len(held) == 1 and not isinstance(held[0], list | tuple):
-        text += repr(held[0])  # as in every version, so that what was measured is found
-    elif held:
-        text += _lasting(held)
+    if len(cells) == 1 and isinstance(cells[0], int | float | str):
+        text += repr(cells[0])  # as in every version, so that what was measured is found
+    elif cells:
+        text += _lasting(cells)
     defaults = getattr(inner, "__defaults__", None), getattr(inner, "__kwdefaults__", None)
     text += _lasting(defaults) if any(defaults) else ""
     return f"{function.__name__}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
@@ -385,9 +383,17 @@ def identity(function: Callable[..., Any]) -> str:
 
 def _source(function: Any) -> str:
     try:
-        return inspect.getsource(function)
+        source = inspect.getsource(function)
+        return source if source.count("lambda") < 2 else f"{source}{_end_of(function)}"
     except (OSError, TypeError):  # typed at a prompt, or not in Python
         return _instructions(getattr(function, "__code__", None))
+
+
+def _end_of(function: Any) -> str:
+    """Return the column where a function ends: of several lambdas in one line the source is that of all."""
+    code = getattr(function, "__code__", None)
+    places = [] if code is None else [place for place in code.co_positions() if None not in place]
+    return str(max((end_line, end) for _, end_line, _, end in places)[1]) if places else ""
 
 
 def _lasting(value: Any) -> str:
@@ -405,6 +411,8 @@ def _lasting(value: Any) -> str:
             return f"partial{_lasting((value.func, value.args, value.keywords))}"
     if inspect.isroutine(value) or isinstance(value, type):
         return value.__qualname__ + _source(value)
+    if inspect.ismodule(value):
+        return value.__name__
     return repr(value) if type(value).__repr__ is not object.__repr__ else type(value).__qualname__
 
 

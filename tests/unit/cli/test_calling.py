@@ -57,9 +57,9 @@ def ends(capsys: pytest.CaptureFixture[str]) -> Ends:
             "clearformer bench: there is no command 'zzz'; there are train, generate, load, tokenize",
         ),
         (
-            "tokenizer train --kind bep",
-            "clearformer tokenizer train: --kind takes char, byte, bpe, wordpiece, unigram; got 'bep'; "
-            "did you mean 'bpe'?",
+            "tokenizer train --family encodr",
+            "clearformer tokenizer train: --family takes decoder, encoder, encoder-decoder; got 'encodr'; "
+            "did you mean 'encoder'?",
         ),
         ("trian", "clearformer: there is no command 'trian'; did you mean 'train'?"),
         ("zzz", "clearformer: there is no command 'zzz'; see clearformer --help"),

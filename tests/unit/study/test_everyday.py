@@ -30,8 +30,9 @@ from clearformer.study.everyday.sweep import (
 )
 from clearformer.study.everyday.text_plot import Line, place, text_plot, tick_texts
 from clearformer.study.trials import trials
-from clearformer.text import CharTokenizerSpec
+from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
 from clearformer.training.config import RunConfig
+from clearformer.training.objectives import NextTokenObjective
 from clearformer.training.store.folder import RunFolder
 
 # --- sweeps -----------------------------------------------------------------------------------------------
@@ -333,13 +334,13 @@ def test_a_run_that_was_not_evaluated_is_compared_by_what_there_is(run: Callable
 
 def test_settings_that_change_what_a_loss_counts_come_with_a_caveat() -> None:
     for key in ("train.label_smoothing", "train.r_drop"):
-        assert caveats([key], False) == [
+        assert caveats([key], [NextTokenObjective()]) == [
             "The training losses count different things: compare the held-out ones."
         ]
     for key in ("train.objective.fraction", "train.objective.whole_words"):
-        [told] = caveats([key], False)
+        [told] = caveats([key], [NextTokenObjective()])
         assert "in held-out texts too" in told
-    assert caveats(["train.lr", "train.objective.wordpiece_dropout"], False) == []
+    assert caveats(["train.lr", "train.objective.wordpiece_dropout"], [NextTokenObjective()]) == []
 
 
 def test_runs_of_a_vocabulary_that_is_gone_are_compared_by_its_place() -> None:
@@ -374,6 +375,16 @@ def test_the_same_tokens_made_in_another_way_need_no_caveat(run: Callable[..., P
     assert compare("made", "read").caveats == [TOKENS]
 
 
+def test_tokens_learned_of_other_texts_are_other_tokens(run: Callable[..., Path]) -> None:
+    folders = [run(name, 3.0, 2.0, tokenizer={"kind": "bpe", "vocab_size": 300}) for name in "ab"]
+    for folder, text in zip(folders, ("so so so", "no no no"), strict=True):
+        BPETokenizerSpec(vocab_size=258).train([text]).save(folder / "tokenizer.json")
+    assert compare("a", "b").caveats == [TOKENS]
+    for text in ("so", "no"):  # each character is a token in both
+        CharTokenizerSpec().train([text]).save(run(f"char-{text}", 3.0, 2.0) / "tokenizer.json")
+    assert compare("char-so", "char-no").caveats == []
+
+
 def test_losses_of_other_tasks_are_not_subtracted(run: Callable[..., Path]) -> None:
     run("a", 3.0, 2.0)
     run("rate", 3.0, 2.0, train={"lr": 0.5})
@@ -395,6 +406,16 @@ def test_what_the_arms_of_a_sweep_share_is_true_of_what_varies() -> None:
     assert sweep("quick", short).fairness.endswith(IN_WARMUP)  # of one arm
     assert in_order not in sweep("quick", {"train.batch_size": [8, 16], **by_steps}).fairness
     assert CONTEXTS in sweep("quick", {"model.max_seq_len": [32, 64]}).fairness
+    nested = sweep("quick", {"model": [{"max_seq_len": 32}, {"max_seq_len": 64}], **by_steps}).fairness
+    assert CONTEXTS in nested
+    assert in_order not in nested
+    for preset in ("masked", "translate"):  # whose evaluation takes no context
+        assert CONTEXTS not in sweep(preset, {"model.max_seq_len": [32, 64]}).fairness
+    for key, values in (("batch_tokens", [512, 1024]), ("bpe_dropout", [0, 0.1])):
+        assert in_order not in sweep("multi30k", {f"train.objective.{key}": values}).fairness
+    other_text = {"data.val_fraction": [0.1, 0.2], "tokenizer": ["bpe"], **by_steps}
+    assert TOKENS in sweep("quick", other_text).fairness
+    assert TOKENS not in sweep("quick", other_text | {"tokenizer": ["char"]}).fairness
     assert sweep("quick", {"tokenizer": ["bpe", "char"], **by_steps}).fairness.endswith(TOKENS)
     assert TOKENS not in sweep("classify", {"tokenizer": ["bpe", "char"]}).fairness  # a loss counts texts
     objectives = {
@@ -446,6 +467,14 @@ def test_another_axis_is_refused(run: Callable[..., Path]) -> None:
         curves("a", over="step")  # type: ignore[arg-type]
 
 
+def test_a_classifiers_loss_counts_texts(run: Callable[..., Path]) -> None:
+    classifier = {"model": {"family": "encoder"}, "train": {"objective": "classification"}}
+    run("a", 3.0, 2.0)
+    run("c", 3.0, 2.0, **classifier, data={"kind": "labelled"})
+    assert [curves(*names).unit for names in ("a", "c", "ac")] == ["nats a token", "nats a text", "nats"]
+    assert "loss in nats a text" in curves("c").text(80)
+
+
 def test_curves_of_other_tokens_come_with_a_caveat(run: Callable[..., Path]) -> None:
     run("a", 3.0, 2.0)
     run("tokens", 3.0, 2.0, tokenizer={"kind": "bpe", "vocab_size": 300})
@@ -462,7 +491,7 @@ def test_ticks_have_as_many_digits_as_tell_them_apart() -> None:
 def test_more_runs_than_colours_are_told_apart_by_their_dashes() -> None:
     runs = [RunCurve(f"run {i}", [[0, 2.0 + i], [9, 1.0 + i]], [[9, 1.5 + i]]) for i in range(9)]
     axes = Figure().subplots()
-    draw(Curves("steps", runs), axes)
+    draw(Curves("steps", "nats a token", runs), axes)
     styles = [(line.get_color(), line.get_linestyle()) for line in axes.lines]
     assert len(styles) == 18
     assert len(set(styles)) == 9  # training and held-out alike

@@ -276,7 +276,9 @@ def test_what_a_function_holds_tells_it_apart() -> None:
     by_default = [lambda seed, n=n: {"x": n} for n in (1, 2)]
     by_keyword = [lambda seed, *, n=n: {"x": n} for n in (1, 2)]
     by_cells = [around(1, 23), around(12, 3), around((1, 2), "a"), around([1, 2], "a"), around((1, 3), "a")]
-    for functions in (by_default, by_keyword, by_cells):
+    by_others = [around(each, None) for each in ({"k": 1}, {"k": 2}, len, abs, None)]
+    in_a_line = [lambda seed: {"x": 1}, lambda seed: {"x": 2}]
+    for functions in (by_default, by_keyword, by_cells, by_others, in_a_line):
         assert len({identity(function) for function in functions}) == len(functions)
 
 

@@ -10,7 +10,7 @@ from clearformer.config import as_written as as_typed
 from clearformer.config import flat
 from clearformer.cost.rates import Rate, measured_rate
 from clearformer.device import resolve_device, resolve_dtype
-from clearformer.errors import count
+from clearformer.errors import ConfigError, count
 from clearformer.study.outcomes import ClaimVerdict, Estimate, Outcome, PublishedVerdict
 from clearformer.study.report.content import diverged_lines, what_is_compared
 from clearformer.study.report.words import as_written, estimate_text
@@ -18,7 +18,8 @@ from clearformer.study.store import Store
 from clearformer.study.study import Study, Training
 from clearformer.study.trials import Trial, trials
 from clearformer.study.workers.progress import estimated_seconds
-from clearformer.training.planning.run_plan import notes_on, plan_run
+from clearformer.training.planning.plan import count_parameters, for_every_layer
+from clearformer.training.planning.run_plan import expected_model, notes_on
 
 # --- before a study runs ----------------------------------------------------------------------------------
 
@@ -72,12 +73,11 @@ def _arm(
     else:
         assert isinstance(first.arm, Training)
         measured = _measured_parameters(mine, store)
-        planned = plan_run(first.config.replace(train=first.config.train.replace(dtype="float32")), "a100")
         about = {
             "probe": None,
             "preset": first.arm.preset,
             "settings": _written(first.arm.settings),
-            "parameters": measured or planned.parameters.total,
+            "parameters": measured or for_every_layer(count_parameters, expected_model(first.config)).total,
             "notes": [] if measured else notes_on(first.config),
             "steps": first.config.train.max_steps,
             "seconds": times.of(first),
@@ -104,21 +104,31 @@ def _measured_parameters(mine: list[Trial], store: Store) -> int | None:
 
 
 class Times:
-    """Estimates of training time on this machine; its rate is measured once for each device and dtype."""
+    """Estimates of training time on this machine; its rate is measured once for each device and dtype.
+
+    There is none for a probe, nor for a device that this machine does not have.
+    """
 
     def __init__(self) -> None:
-        self._rates: dict[tuple[str, str], Rate] = {}
+        self._rates: dict[tuple[str, str], Rate | None] = {}
 
     def of(self, trial: Trial) -> float | None:
-        """Estimate the seconds of one training; None for a probe."""
+        """Estimate the seconds of one training."""
         if trial.config is None:
             return None
         train = trial.config.train
         wanted = (train.device, train.dtype)
         if wanted not in self._rates:
-            device = resolve_device(train.device)
-            self._rates[wanted] = measured_rate(resolve_dtype(train.dtype, device), device)
-        return estimated_seconds(trial, self._rates[wanted])
+            self._rates[wanted] = self._measured(*wanted)
+        rate = self._rates[wanted]
+        return None if rate is None else estimated_seconds(trial, rate)
+
+    def _measured(self, device_name: str, dtype: str) -> Rate | None:
+        try:
+            device = resolve_device(device_name)
+        except ConfigError:
+            return None
+        return measured_rate(resolve_dtype(dtype, device), device)
 
 
 def as_text(shown: dict[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Collection
 
+from clearformer.training.objectives import ObjectiveSpec
+
 TOKENS = (
     "The tokens differ, and so what a loss or a perplexity per token counts: compare bits per character of texts, or "
     "BLEU of translations, which clearformer eval measures."
@@ -31,12 +33,13 @@ TASK_KEYS = frozenset({"train.objective", "train.objective.kind"})
 """The settings that tell the tasks of runs apart."""
 
 
-def caveats(differ: Collection[str], predicts_classes: bool) -> list[str]:
+def caveats(differ: Collection[str], objectives: Collection[ObjectiveSpec]) -> list[str]:
     """Return a sentence for each reason not to compare losses.
 
     Args:
         differ: The dotted keys of the settings that differ between the runs.
-        predicts_classes: Whether the runs classify, so that a loss counts texts and not tokens.
+        objectives: Those of the runs. A classifier's loss counts texts and not tokens, and only text that is continued
+            can be evaluated at another context.
     """
     if TASK_KEYS & set(differ):
         return [TASKS]
@@ -45,9 +48,10 @@ def caveats(differ: Collection[str], predicts_classes: bool) -> list[str]:
         told.append(LOSSES)
     if HELD_OUT_KEYS & set(differ):
         told.append(HELD_OUT)
-    if not predicts_classes and "model.max_seq_len" in differ:
+    if "model.max_seq_len" in differ and any("context" in each.evaluation_options for each in objectives):
         told.append(CONTEXTS)
-    if not predicts_classes and any(key.partition(".")[0] == "tokenizer" for key in differ):
+    sections = {key.partition(".")[0] for key in differ}
+    if "tokenizer" in sections and not all(each.predicts_classes for each in objectives):
         told.append(TOKENS)
     if data := [key for key in differ if key.partition(".")[0] == "data"]:
         told.append(

@@ -157,9 +157,12 @@ def caveats_between(folders: Sequence[RunFolder]) -> list[str]:
     differ = _differ_in_data(
         differing([flat(whole(config)) for config in configs]), [_data_of(folder) for folder in folders]
     )
-    if len({sha256_of(folder.tokenizer_file) for folder in folders} - {None}) == 1:  # made in different ways
+    tokenizers = {sha256_of(folder.tokenizer_file) for folder in folders} - {None}
+    if tokenizers:  # made in different ways it may be the same one, and of different texts another one
         differ = [key for key in differ if key.partition(".")[0] != "tokenizer"]
-    return caveats(differ, all(config.train.objective.predicts_classes for config in configs))
+        of_characters = all(config.tokenizer.kind == "char" for config in configs)  # whatever their alphabets
+        differ += ["tokenizer"] * (len(tokenizers) > 1 and not of_characters)
+    return caveats(differ, [config.train.objective for config in configs])
 
 
 def _folder_of(run: RunLike | str | PathLike[str]) -> RunFolder:

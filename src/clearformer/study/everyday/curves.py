@@ -32,7 +32,7 @@ class RunCurve(Result):
 
     Attributes:
         run: Its name.
-        training: Rows of x and the mean training loss since the previous row, in nats a token.
+        training: Rows of x and the mean training loss since the previous row.
         held_out: Rows of x and the held-out loss.
     """
 
@@ -47,11 +47,13 @@ class Curves(Result):
 
     Attributes:
         x: The horizontal axis: steps, tokens, or seconds of training.
+        unit: What a loss counts: nats a token, or of classifiers nats a text; nats where the runs are of both kinds.
         runs: The runs.
         caveats: A sentence for each reason not to compare their losses.
     """
 
     x: str
+    unit: str
     runs: list[RunCurve]
     caveats: list[str] = field(default_factory=list)
 
@@ -69,10 +71,10 @@ class Curves(Result):
         if len(named) == 1:
             label, run = named[0]
             both = [Line("training", run.training), Line("held-out", run.held_out)]
-            return [(f"{label}: loss in nats a token", [line for line in both if line.points])]
+            return [(f"{label}: loss in {self.unit}", [line for line in both if line.points])]
         training = [Line(label, run.training) for label, run in named]
         held_out = [Line(label, run.held_out) for label, run in named if run.held_out]
-        return [("training loss in nats a token", training), ("held-out loss in nats a token", held_out)]
+        return [(f"training loss in {self.unit}", training), (f"held-out loss in {self.unit}", held_out)]
 
     def figure(self, path: str | PathLike[str]) -> Path:
         """Draw the curves: training thin, held-out thick with points, one colour per run, named at the end.
@@ -106,7 +108,13 @@ def curves(*runs: str | PathLike[str], over: Over = "steps") -> Curves:
     if not runs:
         raise UserError("plot: name the runs to draw")
     folders = [find_run(Path(run) if isinstance(run, PathLike) else run) for run in runs]
-    return Curves(over, [_of_run(folder, COLUMNS[over]) for folder in folders], caveats_between(folders))
+    each = [_of_run(folder, COLUMNS[over]) for folder in folders]
+    return Curves(over, _unit(folders), each, caveats_between(folders))
+
+
+def _unit(folders: Sequence[RunFolder]) -> str:
+    classify = {folder.read_config().train.objective.predicts_classes for folder in folders}
+    return "nats" if len(classify) > 1 else "nats a text" if True in classify else "nats a token"
 
 
 def _of_run(folder: RunFolder, column: int) -> RunCurve:
@@ -143,7 +151,7 @@ def draw(curves: Curves, axes: Any) -> None:
             axes.plot(*zip(*run.held_out, strict=True), **style, linewidth=2, marker="o", markersize=3)
             ends.append((run.held_out[-1], "held-out" if is_one else label, colour))
     axes.set_xlabel("seconds of training" if curves.x == "seconds" else curves.x, color=INK)
-    axes.set_ylabel("loss, nats a token", color=INK)
+    axes.set_ylabel(f"loss, {curves.unit}", color=INK)
     title = labels_of(curves.runs)[0] if is_one else "held-out thick, training thin"
     axes.set_title(letters(title), loc="left", fontsize=9, color=INK)
     axes.spines[["top", "right"]].set_visible(False)

@@ -9,7 +9,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from clearformer.config import Spec, explicit, flat, merge, nested, parse_override, read_toml
+from clearformer.config import Spec, explicit, flat, merge, nested, parse_override, read_toml, whole
 from clearformer.errors import ConfigError, UserError, count, shortened, shown
 from clearformer.files import user_path
 from clearformer.presets import preset as preset_of_name
@@ -25,8 +25,19 @@ from clearformer.training.config import RunConfig
 RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 MOST_RUNS = 10_000
 SHOWN = ("train_loss", "val_loss", "parameters", "steps")
-DRAWN_BY = frozenset({"train.batch_size", "train.grad_accum_steps", "model.max_seq_len"})
+DRAWN_BY = frozenset(
+    {
+        "train.batch_size",
+        "train.grad_accum_steps",
+        "train.objective.batch_tokens",
+        "train.objective.bpe_dropout",
+        "train.objective.wordpiece_dropout",
+        "model.max_seq_len",
+    }
+)
 """The settings by which a seed draws other data, beside those of the data and the tokenizer."""
+TEXT_OF_TOKENIZER = frozenset({"data.name", "data.path", "data.source", "data.target", "data.val_fraction"})
+"""The settings that decide what text a tokenizer is trained on."""
 
 Values = Mapping[str, Sequence[Any]]
 
@@ -79,7 +90,7 @@ def sweep(preset: str, values: Values, *, seeds: range = range(1, 2), name: str 
         first_seed=seeds.start,
     )
     _check_no_two_are_one(study)
-    return replace(study, fairness=fairness(study, varied))
+    return replace(study, fairness=fairness(study, keys_that_vary(varied)))
 
 
 def _check_no_two_are_one(study: Study) -> None:
@@ -99,6 +110,17 @@ def question(preset: str, varied: Sequence[str]) -> str:
     return f"How do the losses of the preset {preset} depend on {settings}?"
 
 
+def keys_that_vary(varied: Values) -> list[str]:
+    """Return the dotted keys that differ between the values of settings, which may be mappings of several keys."""
+    keys: dict[str, None] = {}
+    for key, values in varied.items():
+        written = [flat({key: whole(each) if isinstance(each, Spec) else each}) for each in values]
+        for name in dict.fromkeys(name for each in written for name in each):
+            if len({repr(each.get(name)) for each in written}) > 1:
+                keys[name] = None
+    return list(keys)
+
+
 def fairness(study: Study, varied: Collection[str]) -> str:
     """Return what the arms of a sweep share, and what forbids comparing their losses."""
     shared = "Every value of one setting meets every value of the others"
@@ -110,11 +132,15 @@ def fairness(study: Study, varied: Collection[str]) -> str:
 def caveats_of(study: Study, varied: Collection[str]) -> list[str]:
     """Return a sentence for each reason not to compare the losses of a sweep's arms."""
     configs = [trial.config for trial in trials(study, seeds=1) if trial.config is not None]
-    classify = all(config.train.objective.predicts_classes for config in configs)
+    trains_tokenizers = any(
+        config.tokenizer.needs_corpus and config.tokenizer.kind != "char" for config in configs
+    )
+    if trains_tokenizers and TEXT_OF_TOKENIZER & set(varied):
+        varied = [*varied, "tokenizer"]
     by_the_clock = any(config.train.max_seconds or config.train.max_wall_seconds for config in configs)
     in_warmup = any(config.train.ends_in_warmup for config in configs)
     told = [BY_THE_CLOCK] * (by_the_clock and len(configs) > 1) + [IN_WARMUP] * in_warmup
-    return caveats(varied, classify) + told
+    return caveats(varied, [config.train.objective for config in configs]) + told
 
 
 def short_names(keys: Mapping[str, Any]) -> dict[str, str]:
