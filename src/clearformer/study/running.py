@@ -122,9 +122,14 @@ def probed(trial: Trial) -> Values:
 
 
 def trained(trial: Trial, store: Store, reporter: Reporter) -> Run:
-    """Train the run of a trial to its end, unless it is trained already; returns the run."""
+    """Train the run of a trial to its end, unless it is trained already; returns the run.
+
+    Raises:
+        UserError: another study has trained it and keeps fewer of its checkpoints than this one measures.
+    """
     assert trial.config is not None
     folder = RunFolder(store.runs / trial.key)
+    check_keeps_enough(folder, trial.config.train)
     train = trial.config.train
     every = train.checkpoint_every
     if train.patience is None:  # else checkpoints decide when it ends
@@ -138,6 +143,19 @@ def trained(trial: Trial, store: Store, reporter: Reporter) -> Run:
         with kept_random_state():
             train_run(RunStart(config, folder, resume=resume, is_named=True, preset=None), reporter)
     return load(folder.path)
+
+
+def check_keeps_enough(folder: RunFolder, train: TrainConfig) -> None:
+    """Check that a run which is there already keeps as many checkpoints as are wanted; the results are the same.
+
+    Raises:
+        UserError: it keeps fewer.
+    """
+    if folder.config_file.exists() and (kept := folder.read_config().train.keep_last) < train.keep_last:
+        raise UserError(
+            f"{folder.path} was trained with train.keep_last={kept}, and this study asks for {train.keep_last}: move "
+            "the folder away to train the run again"
+        )
 
 
 def is_trained(folder: RunFolder, train: TrainConfig) -> bool:

@@ -217,6 +217,20 @@ def test_a_further_measure_trains_nothing_and_keeps_the_others(
     assert record.seconds == first.seconds
 
 
+def test_a_run_that_keeps_fewer_checkpoints_than_are_measured_is_refused(tmp_path: Path) -> None:
+    """Else a measure of its checkpoints would find another number of them, by which study came first."""
+    store, study = Store(tmp_path / "studies"), tiny_study(tmp_path)
+    compute(trials(study)[0], store)
+    settings = study.settings | {"train.keep_last": 7}
+    more = first_trial(tmp_path, settings=settings, measures=(*study.measures, Measure(doubled)))
+    with pytest.raises(
+        UserError, match=r"was trained with train.keep_last=2, and this study asks for 7: move"
+    ):
+        compute(more, store)
+    fewer = first_trial(tmp_path, settings=settings | {"train.keep_last": 1}, measures=more.measures)
+    assert "doubled" in compute(fewer, store).values
+
+
 @pytest.mark.parametrize(
     ("held_out", "expected"),
     [
