@@ -227,6 +227,7 @@ def test_train_does_not_write_beside_the_special_tokens_of_another_tokenizer(cor
             "--kind takes one of char, byte, bpe, wordpiece, unigram; got 'bep'; did you mean 'bpe'?",
         ),
         (["corpus.txt", "--kind", "file"], "got 'file'"),
+        (["corpus.txt", "--field", "body"], "--field body has no effect"),
         (["corpus.txt", "--kind", "char", "--lowercase"], "--lowercase does not apply to --kind char"),
         (["corpus.txt", "--kind", "byte", "--cased"], "--cased does not apply to --kind byte"),
         (["corpus.txt", "--normalize", "nfkc"], "--normalize does not apply to --kind bpe"),

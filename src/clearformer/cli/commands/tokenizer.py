@@ -120,6 +120,7 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
 ) -> None:
     """Train a tokenizer and write tokenizer.json."""
+    from clearformer.data.text.sources import check_field_is_read
     from clearformer.text import specials_of
     from clearformer.text.kinds.imported import config_path, named_roles
 
@@ -145,6 +146,7 @@ def train(
     if paths and not spec.needs_corpus:
         typer.echo(f"--kind {kind} needs no training: the files are not read", err=True)
     sources = [_source(path, field) for path in paths or []] if spec.needs_corpus else []
+    check_field_is_read(field, sources)
     tokenizer = spec.train(_texts(sources), specials_of(family))
     tokenizer.save(out)
     typer.echo(f"{out}: {_description(tokenizer)}", err=True)
@@ -282,9 +284,8 @@ def _spec_types(kinds: Iterable[str], expected: str) -> list[type[Any]]:
 
     built_in: Any = TokenizerConfig
     known = slot_variants(FieldInfo.from_annotation(built_in))
-    if not known.keys() >= set(
-        kinds
-    ):  # the user's own are kinds of a run's settings, which take time to import
+    # The user's own are kinds of a run's settings, which take time to import.
+    if not known.keys() >= set(kinds):
         from clearformer.training.config import RunConfig
 
         load_installed_parts()
@@ -331,8 +332,13 @@ class _Parts:
     def __init__(
         self, paths: list[str], held_out: str | None, field: str, lowercase: bool, is_trained_on: bool
     ) -> None:
+        from clearformer.data.text.sources import check_field_is_read
+
         self._sources = [_source(path, field, held_out if is_trained_on else None) for path in paths]
         self._held_out = None if held_out is None else _source(held_out, field)
+        check_field_is_read(
+            field, self._sources if self._held_out is None else [*self._sources, self._held_out]
+        )
         self._lowercase = lowercase
         names = ", ".join(map(str, paths))
         case = " in lower case" if lowercase else ""

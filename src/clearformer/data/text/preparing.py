@@ -41,7 +41,7 @@ from clearformer.data.shards import (
     write_manifest,
 )
 from clearformer.data.text.config import TextData
-from clearformer.data.text.sources import Source, open_source
+from clearformer.data.text.sources import Source, check_field_is_read, open_source
 from clearformer.data.text.splitting import Piece, split_into_pieces, split_stops
 from clearformer.errors import DataError, TokenizerError, count
 from clearformer.text import (
@@ -105,7 +105,9 @@ def prepare(
         TokenizerError: a given tokenizer has no token for some of the text.
         DiskError: the cache cannot be written.
     """
-    preparation = _Preparation(config, open_source(config), cache_dir or cache_folder(), progress)
+    source = open_source(config)
+    check_field_is_read(config.field, [source])
+    preparation = _Preparation(config, source, cache_dir or cache_folder(), progress)
     if not isinstance(tokenizer, Tokenizer):
         tokenizer = preparation.trained(tokenizer, specials)
     folder = preparation.folder(tokenizer)

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import platform
 import urllib.request
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -428,17 +428,24 @@ def open_source(config: TextData) -> Source:
         theirs = frozenset(place for files in places.values() for place in files)
         train = FileSource(whole_path(config.path), config.field, without=theirs)
         train.check()
-        read = [file for source in (train, *held_out.values()) for file in source.files]
-        if config.field != TextData.model_fields["field"].default and not any(map(is_jsonl, read)):
-            raise DataError(
-                f"data.field={config.field} has no effect: no file of JSON lines is read; remove it"
-            )
         return SeparateSource({"train": train, **held_out}) if held_out else train
     name = config.name or config.default_name
     if not is_known(name, BUILT_IN):
         hint = did_you_mean(name, BUILT_IN) or f"; choose from {', '.join(BUILT_IN)}"
         raise DataError(f"data.name={name}: no such built-in text{hint} (for your own text: data.path=FILE)")
     return BUILT_IN[name].open()
+
+
+def check_field_is_read(field: str, sources: Iterable[Source]) -> None:
+    """Check that a field of JSON lines that is named has an effect on one of some texts that are read together.
+
+    Raises:
+        DataError: none has a file of JSON lines.
+    """
+    parts = [each for source in sources for each in source.by_split().values()]
+    files = [file for each in parts if isinstance(each, FileSource) for file in each.files]
+    if field != TextData.model_fields["field"].default and not any(map(is_jsonl, files)):
+        raise DataError(f"data.field={field} has no effect: no file of JSON lines is read; remove it")
 
 
 def _is_text_name(path: Path) -> bool:

@@ -12,7 +12,12 @@ import pytest
 
 from clearformer.data import BUILT_IN, TextData, open_source
 from clearformer.data.text import sources
-from clearformer.data.text.sources import Source, find_shakespeare, topics_that_stand_alone
+from clearformer.data.text.sources import (
+    Source,
+    check_field_is_read,
+    find_shakespeare,
+    topics_that_stand_alone,
+)
 from clearformer.errors import DataError
 
 PLAY = b"Enter a small stand-in for the plays.\n"
@@ -422,9 +427,11 @@ def test_a_file_and_a_link_to_it_are_one_text_in_one_order(tmp_path: Path) -> No
 def test_a_field_where_no_json_lines_are_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
     with pytest.raises(DataError, match=r"data.field=body has no effect: no file of JSON lines is read"):
-        open_source(TextData(path=str(tmp_path), field="body"))
+        check_field_is_read("body", [open_source(TextData(path=str(tmp_path), field="body"))])
     (tmp_path / "b.jsonl").write_text('{"body": "more"}\n')
-    assert text_of(open_source(TextData(path=str(tmp_path), field="body"))) == "textmore"
+    source = open_source(TextData(path=str(tmp_path), field="body"))
+    check_field_is_read("body", [source])
+    assert text_of(source) == "textmore"
 
 
 def test_one_file_does_not_choose_a_checkpoint_and_test_it(tmp_path: Path) -> None:
