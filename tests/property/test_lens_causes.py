@@ -211,7 +211,7 @@ def test_the_fall_of_the_loss_is_allotted_to_the_parts(case: ModelConfig) -> Non
 def test_heads_are_scored_or_the_reason_is_said(case: ModelConfig) -> None:
     model = made(case)
     if case.attention.kind == "last":
-        with pytest.raises(UserError, match="kind last has no pattern"):
+        with pytest.raises(UserError, match="kind=last has no pattern"):
             head_scores(model)
         return
     found = head_scores(model, n_texts=2)

@@ -117,7 +117,7 @@ def measured_rate(
         torch.mm(a, b)  # the first product also loads and chooses the kernel
         synchronize(device)
         times, end = [], time.perf_counter() + (MEASURED_FOR if seconds is None else seconds)
-        while not times or time.perf_counter() < end:
+        while time.perf_counter() < end or not times:
             start = time.perf_counter()
             torch.mm(a, b)
             synchronize(device)

@@ -221,7 +221,7 @@ def test_a_run_that_keeps_fewer_checkpoints_than_are_measured_is_refused(tmp_pat
     """Else a measure of its checkpoints would find another number of them, by which study came first."""
     store, study = Store(tmp_path / "studies"), tiny_study(tmp_path)
     compute(trials(study)[0], store)
-    settings = study.settings | {"train.keep_last": 7}
+    settings = dict(study.settings) | {"train.keep_last": 7}
     more = first_trial(tmp_path, settings=settings, measures=(*study.measures, Measure(doubled)))
     with pytest.raises(
         UserError, match=r"was trained with train.keep_last=2, and this study asks for 7: move"

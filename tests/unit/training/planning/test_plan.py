@@ -228,6 +228,12 @@ def test_a_measured_rate_is_of_a_quantile_of_the_times(
     assert rate.spread == 6 / 2
 
 
+def test_a_measurement_for_no_time_is_of_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0, 9, 9, 13, 13])
+    monkeypatch.setattr("clearformer.cost.rates.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    assert measured_rate("float32", CPU, seconds=1e-6).flops_per_second == 2 * 1024**3 / 4
+
+
 @pytest.mark.parametrize(("slow", "is_uneven"), [(10, False), (15, False), (20, True)])
 def test_a_machine_that_was_busy_while_it_was_measured_is_told_apart(
     monkeypatch: pytest.MonkeyPatch, slow: int, is_uneven: bool
