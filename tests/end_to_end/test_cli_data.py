@@ -110,6 +110,12 @@ def test_inspect_says_how_much_of_the_held_out_text_is_in_training(tmp_path: Pat
     assert found["share"] == pytest.approx(len(licence) / len((tmp_path / "val.txt").read_text()))
 
 
+def test_inspect_shows_a_short_text_whole_whose_characters_are_several_tokens(tmp_path: Path) -> None:
+    (tmp_path / "zh.txt").write_text("天地玄黄" * 16, encoding="utf-8")
+    given = (f"data.path={tmp_path / 'zh.txt'}", "tokenizer.kind=byte", "data.val_fraction=0")
+    assert printed_json("inspect", *given)["first_text"] == {"train": "天地玄黄" * 16}
+
+
 def test_inspect_prints_json(book: Path) -> None:
     printed = printed_json("inspect", f"data.path={book}", "data.val_fraction=0.05")
     text = book.read_text()

@@ -491,6 +491,21 @@ def test_a_view_in_a_notebook_is_pressed_and_answers_from_python(
     opened.page.close()
 
 
+def test_a_view_in_a_notebook_offers_no_way_to_others_that_are_not_there(
+    context: Any, runs: dict[str, Any], shown: Any
+) -> None:
+    opened = Opened(context, shown(runs["encoder"], TEXT, "tokens", masked=[1]).address)
+    api.expect(opened.page.get_by_role("button", name="Show all")).to_have_count(1)
+    assert opened.page.get_by_role("button", name="What the model fills in").count() == 0
+    opened.page.close()
+    opened = Opened(context, shown(runs["decoder"], TEXT, "overview").address)
+    boxes = opened.page.locator("section .box:has(b:text-is('token embedding'))")
+    api.expect(boxes).to_have_count(1)
+    assert boxes.evaluate("box => box.tagName") == "DIV"
+    assert opened.page.locator("section button.box").count() > 0  # which choose a layer
+    opened.page.close()
+
+
 def told(page: Any, notebook: Any, name: str, value: Any) -> bool:
     """Whether the kernel comes to know a part of the selection, which it is told after the page."""
     for _ in range(MOST_TRIES):

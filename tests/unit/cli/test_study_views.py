@@ -3,13 +3,16 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from clearformer.cli.commands.study import listed
 from clearformer.cli.views.study import as_text, described, interval, outcome_text
+from clearformer.model import build
 from clearformer.study import Probe, Store, Study
 from clearformer.study.outcomes import Estimate, Outcome
 from clearformer.study.store import Record
 from clearformer.study.trials import trials
+from clearformer.training.planning.run_plan import expected_model
 
 from ..study.parts import tiny, tiny_study
 
@@ -76,6 +79,18 @@ def test_parameters_are_those_measured_and_before_that_marked_as_a_guess(tmp_pat
     one, two = described(study, store, 1.0, None, None)["arms"]
     assert (one["parameters"], one["notes"]) == (1234, [])
     assert two["notes"]
+
+
+def test_a_study_for_a_device_that_is_not_here_is_shown_without_a_time(tmp_path: Path) -> None:
+    absent = "cuda" if not torch.cuda.is_available() else "mps"
+    study = tiny_study(tmp_path, seeds=1, settings={**tiny(tmp_path), "train.device": absent})
+    shown = described(study, Store(tmp_path / "studies"), 1.0, None, None)
+    assert shown["seconds_left"] is None
+    assert [arm["seconds"] for arm in shown["arms"]] == [None, None]
+    for arm, trial in zip(shown["arms"], trials(study), strict=True):
+        assert trial.config is not None
+        assert arm["parameters"] == sum(p.numel() for p in build(expected_model(trial.config)).parameters())
+    assert "time left" not in as_text(shown)
 
 
 def n_letters(seed: int, file: str) -> dict[str, int]:

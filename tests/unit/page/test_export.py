@@ -17,6 +17,7 @@ import clearformer as cf
 from clearformer import lens
 from clearformer.cli import main
 from clearformer.errors import MissingPackageError, UserError
+from clearformer.page.selection import Selection
 from clearformer.page.standalone import export
 from clearformer.page.views import VIEWS, View, views_of
 from clearformer.page.wire import decode
@@ -33,6 +34,20 @@ def _nothing_is_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     """Pictures take seconds a page."""
     if "drawn" not in request.node.name:
         monkeypatch.setattr(export, "picture_of", lambda *_: None)
+
+
+def test_places_counted_from_the_last_are_written_from_the_first(tmp_path: Path) -> None:
+    run = run_of("encoder-decoder")
+    selection = Selection(
+        text=TEXT, output="a bank", part="cross_attn", position=-1, key=-2, layer=-1, head=-1
+    )
+    placed = export.at_its_place(run, selection)
+    found = lens.attention(run, TEXT, "a bank")
+    pattern = found.patterns[f"decoder_blocks.{placed.layer}.cross_attn.hook_pattern"]
+    n_heads, n, m = pattern.shape
+    assert placed.layer == len(run.model.stack("decoder_").blocks) - 1
+    assert (placed.position, placed.key, placed.head) == (n - 1, m - 2, n_heads - 1)
+    assert export.at_its_place(run, placed) == placed
 
 
 class Elements(HTMLParser):

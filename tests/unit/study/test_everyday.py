@@ -416,6 +416,8 @@ def test_what_the_arms_of_a_sweep_share_is_true_of_what_varies() -> None:
     other_text = {"data.val_fraction": [0.1, 0.2], "tokenizer": ["bpe"], **by_steps}
     assert TOKENS in sweep("quick", other_text).fairness
     assert TOKENS not in sweep("quick", other_text | {"tokenizer": ["char"]}).fairness
+    other_order = {"data.order": ["random", "epochs"], "tokenizer": ["bpe"], **by_steps}
+    assert TOKENS not in sweep("quick", other_order).fairness
     assert sweep("quick", {"tokenizer": ["bpe", "char"], **by_steps}).fairness.endswith(TOKENS)
     assert TOKENS not in sweep("classify", {"tokenizer": ["bpe", "char"]}).fairness  # a loss counts texts
     objectives = {

@@ -36,8 +36,8 @@ DRAWN_BY = frozenset(
     }
 )
 """The settings by which a seed draws other data, beside those of the data and the tokenizer."""
-TEXT_OF_TOKENIZER = frozenset({"data.name", "data.path", "data.source", "data.target", "data.val_fraction"})
-"""The settings that decide what text a tokenizer is trained on."""
+NOT_LEARNED_FROM = frozenset({"data.val_path", "data.test_path", "data.order", "data.labels"})
+"""The settings of data that leave a tokenizer as it is, which is trained on the training text."""
 
 Values = Mapping[str, Sequence[Any]]
 
@@ -135,7 +135,8 @@ def caveats_of(study: Study, varied: Collection[str]) -> list[str]:
     trains_tokenizers = any(
         config.tokenizer.needs_corpus and config.tokenizer.kind != "char" for config in configs
     )
-    if trains_tokenizers and TEXT_OF_TOKENIZER & set(varied):
+    sections = {key.partition(".")[0] for key in varied if key not in NOT_LEARNED_FROM}
+    if (trains_tokenizers and "data" in sections) or "train.pretrained" in varied:
         varied = [*varied, "tokenizer"]
     by_the_clock = any(config.train.max_seconds or config.train.max_wall_seconds for config in configs)
     in_warmup = any(config.train.ends_in_warmup for config in configs)
