@@ -36,8 +36,8 @@ def _nothing_is_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
         monkeypatch.setattr(export, "picture_of", lambda *_: None)
 
 
-def test_places_counted_from_the_last_are_written_from_the_first(tmp_path: Path) -> None:
-    run = run_of("encoder-decoder")
+def test_places_counted_from_the_last_are_written_from_the_first() -> None:
+    run: Any = run_of("encoder-decoder")
     selection = Selection(
         text=TEXT, output="a bank", part="cross_attn", position=-1, key=-2, layer=-1, head=-1
     )
