@@ -9,6 +9,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from typing import Any
 
@@ -18,6 +19,7 @@ from clearformer.study.running import is_number
 from clearformer.study.store import Record, Store
 from clearformer.study.study import Claim, Probe, Published, Study
 from clearformer.study.trials import trial_name, trials
+from clearformer.training.objectives import loss_unit
 
 REPRODUCED, NOT_REPRODUCED, SLIP = "reproduced", "not reproduced", "a slip of the lecture"
 NOT_RUN, NOT_JUDGED = "not run yet", "not judged at this scale"
@@ -184,6 +186,12 @@ class Outcome:
     def is_whole(self) -> bool:
         """Whether every run is done and measured."""
         return self.n_done == self.n_trials
+
+    @cached_property
+    def loss_unit(self) -> str:
+        """The unit of the study's losses: nats a token, or of classifiers a text."""
+        configs = [trial.config for trial in trials(self.study, seeds=1) if trial.config is not None]
+        return loss_unit(config.train.objective for config in configs)
 
     @property
     def labels(self) -> list[str]:

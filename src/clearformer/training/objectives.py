@@ -3,7 +3,7 @@
 An objective's task (its data, loss, evaluation and reports) is in `training/tasks/`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
@@ -14,6 +14,7 @@ from clearformer.model.config import ModelConfig
 from clearformer.text import TokenizerConfig
 
 DEFAULT_BATCH_SIZE = 32
+NATS_A_TOKEN, NATS_A_TEXT = "nats a token", "nats a text"
 UNSEEN = "skipping what is also in training"
 
 
@@ -234,3 +235,9 @@ Objective = Annotated[
     Field(discriminator="kind"),
 ]
 """Slot `train.objective`: the package's own objectives; `registry.register("objective")` adds others."""
+
+
+def loss_unit(objectives: Iterable[ObjectiveSpec]) -> str:
+    """Return the unit of the losses of runs: nats a token, or of classifiers a text; nats for runs of both kinds."""
+    units = {NATS_A_TEXT if each.predicts_classes else NATS_A_TOKEN for each in objectives}
+    return "nats" if len(units) > 1 else units.pop() if units else NATS_A_TOKEN

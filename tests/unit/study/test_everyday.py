@@ -16,7 +16,15 @@ from clearformer.errors import ClearformerError, ConfigError, RunError, UserErro
 from clearformer.model.positions import RoPE
 from clearformer.presets import resolve_settings
 from clearformer.study import Store
-from clearformer.study.everyday.caveats import BY_THE_CLOCK, CONTEXTS, IN_WARMUP, TASKS, TOKENS, caveats
+from clearformer.study.everyday.caveats import (
+    BY_THE_CLOCK,
+    CONTEXTS,
+    CONTEXTS_OF_MASKED,
+    IN_WARMUP,
+    TASKS,
+    TOKENS,
+    caveats,
+)
 from clearformer.study.everyday.comparison import compare, without_seed
 from clearformer.study.everyday.curves import Curves, RunCurve, curves, draw, labels_of
 from clearformer.study.everyday.declared import declare, read_declaration
@@ -409,8 +417,10 @@ def test_what_the_arms_of_a_sweep_share_is_true_of_what_varies() -> None:
     nested = sweep("quick", {"model": [{"max_seq_len": 32}, {"max_seq_len": 64}], **by_steps}).fairness
     assert CONTEXTS in nested
     assert in_order not in nested
-    for preset in ("masked", "translate"):  # whose evaluation takes no context
-        assert CONTEXTS not in sweep(preset, {"model.max_seq_len": [32, 64]}).fairness
+    for preset, told in (("masked", True), ("translate", False)):  # whose evaluation takes no context
+        fairness_of_contexts = sweep(preset, {"model.max_seq_len": [32, 64]}).fairness
+        assert CONTEXTS not in fairness_of_contexts
+        assert (CONTEXTS_OF_MASKED in fairness_of_contexts) == told
     for key, values in (("batch_tokens", [512, 1024]), ("bpe_dropout", [0, 0.1])):
         assert in_order not in sweep("multi30k", {f"train.objective.{key}": values}).fairness
     other_text = {"data.val_fraction": [0.1, 0.2], "tokenizer": ["bpe"], **by_steps}

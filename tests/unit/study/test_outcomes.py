@@ -279,6 +279,22 @@ def test_values_that_each_belong_to_one_arm_have_a_row_each() -> None:
     assert len(table_of_arms(shared, shared.numbers()).rows) == 3
 
 
+@pytest.mark.parametrize(
+    ("presets", "unit"),
+    [
+        (["quick"], "nats a token"),
+        (["classify"], "nats a text"),
+        (["translate"], "nats a token"),
+        (["quick", "classify"], "nats"),
+    ],
+)
+def test_a_table_says_what_the_losses_of_its_arms_count(presets: list[str], unit: str) -> None:
+    arms = tuple(Training(preset, preset) for preset in presets)
+    records = {preset: {1: Record("k", {}, 1, {"m": {"val_loss": 1.0}}, 1.0)} for preset in presets}
+    of = Outcome(Study("s", "?", "", arms, ""), 1.0, len(arms), records, {})
+    assert table_of_arms(of, ["val_loss"]).heads == ("arm", f"held-out loss, {unit}", "seeds")
+
+
 LOW, HIGH, WIDE = [1.0, 1.1, 1.05], [2.0, 2.1, 2.05], [0.0, 3.0, 1.5]
 DECIDING = Claim("Low is lower.", "x", "low", "high", decides=True)
 

@@ -80,6 +80,8 @@ def test_a_difference_has_its_sign() -> None:
 def test_values_are_named_with_their_units() -> None:
     assert named("val_loss") == "held-out loss, nats a token"
     assert named("own_weight", "share") == "own weight, share"
+    assert named("val_loss", loss_unit="nats a text") == "held-out loss, nats a text"
+    assert named("entropy_rate", loss_unit="nats a text") == "entropy rate, nats a symbol"
 
 
 def test_a_narrow_interval_brings_no_more_than_six_digits() -> None:

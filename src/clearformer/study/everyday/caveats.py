@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from clearformer.training.objectives import ObjectiveSpec
+from clearformer.training.objectives import MaskedObjective, ObjectiveSpec
 
 TOKENS = (
     "The tokens differ, and so what a loss or a perplexity per token counts: compare bits per character of texts, or "
@@ -17,6 +17,7 @@ CONTEXTS = (
     "The contexts differ, and so how many tokens held-out predictions are made from: clearformer eval RUN --context N "
     "measures all at one context."
 )
+CONTEXTS_OF_MASKED = "The contexts differ, and so how many tokens a hidden one is predicted from."
 BY_THE_CLOCK = (
     "Runs end by the clock, so they take different numbers of steps: to compare at equal steps, give train.max_steps "
     "and train.max_seconds=none."
@@ -50,6 +51,8 @@ def caveats(differ: Collection[str], objectives: Collection[ObjectiveSpec]) -> l
         told.append(HELD_OUT)
     if "model.max_seq_len" in differ and any("context" in each.evaluation_options for each in objectives):
         told.append(CONTEXTS)
+    elif "model.max_seq_len" in differ and any(isinstance(each, MaskedObjective) for each in objectives):
+        told.append(CONTEXTS_OF_MASKED)
     sections = {key.partition(".")[0] for key in differ}
     if "tokenizer" in sections and not all(each.predicts_classes for each in objectives):
         told.append(TOKENS)

@@ -15,6 +15,7 @@ from clearformer.study.everyday.comparison import caveats_between, lines_of
 from clearformer.study.everyday.text_plot import Line, text_plot
 from clearformer.study.measures.losses import HELD_OUT, SECONDS, STEP, TOKENS, TRAINING, curve
 from clearformer.study.report.figures.drawing import COLOURS, number_ticks
+from clearformer.training.objectives import loss_unit
 from clearformer.training.store.folder import RunFolder
 
 Over = Literal["steps", "tokens", "seconds"]
@@ -109,12 +110,8 @@ def curves(*runs: str | PathLike[str], over: Over = "steps") -> Curves:
         raise UserError("plot: name the runs to draw")
     folders = [find_run(Path(run) if isinstance(run, PathLike) else run) for run in runs]
     each = [_of_run(folder, COLUMNS[over]) for folder in folders]
-    return Curves(over, _unit(folders), each, caveats_between(folders))
-
-
-def _unit(folders: Sequence[RunFolder]) -> str:
-    classify = {folder.read_config().train.objective.predicts_classes for folder in folders}
-    return "nats" if len(classify) > 1 else "nats a text" if True in classify else "nats a token"
+    unit = loss_unit(folder.read_config().train.objective for folder in folders)
+    return Curves(over, unit, each, caveats_between(folders))
 
 
 def _of_run(folder: RunFolder, column: int) -> RunCurve:

@@ -388,10 +388,10 @@ def tables(outcome: Outcome) -> Iterator[Node]:
 
 def table_of_arms(outcome: Outcome, names: list[str]) -> Table:
     """Return the table of all arms: a row for each, or where every arm has values of its own, one for each value."""
-    title = "All arms: mean over seeds ± half of the 95% interval"
+    title, unit = "All arms: mean over seeds ± half of the 95% interval", outcome.loss_unit
     if outcome.is_sparse(names):
         rows = tuple(
-            (label, named(name), estimate_text(estimate), str(estimate.n))
+            (label, named(name, loss_unit=unit), estimate_text(estimate), str(estimate.n))
             for label in outcome.labels
             for name in names
             if (estimate := outcome.estimate(label, name))
@@ -399,12 +399,15 @@ def table_of_arms(outcome: Outcome, names: list[str]) -> Table:
         return Table(title, ("arm", "value", "measured", "seeds"), rows, n_left=2)
     if len(names) > MOST_COLUMNS and len(outcome.labels) <= FEW_ARMS:
         rows = tuple(
-            (named(name), *(estimate_text(outcome.estimate(label, name)) for label in outcome.labels))
+            (
+                named(name, loss_unit=unit),
+                *(estimate_text(outcome.estimate(label, name)) for label in outcome.labels),
+            )
             for name in names
         )
         return Table(title, ("value", *outcome.labels), rows)
     rows = tuple(arm_row(outcome, label, names) for label in outcome.labels)
-    return Table(title, ("arm", *(named(name) for name in names), "seeds"), rows)
+    return Table(title, ("arm", *(named(name, loss_unit=unit) for name in names), "seeds"), rows)
 
 
 def diverged_lines(outcome: Outcome) -> list[str]:

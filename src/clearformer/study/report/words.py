@@ -3,13 +3,14 @@
 import math
 
 from clearformer.study.outcomes import Estimate
+from clearformer.training.objectives import NATS_A_TOKEN
 
 NAMES = {
-    "train_loss": ("training loss", "nats a token"),
-    "val_loss": ("held-out loss", "nats a token"),
+    "train_loss": ("training loss", NATS_A_TOKEN),
+    "val_loss": ("held-out loss", NATS_A_TOKEN),
     "train_perplexity": ("training perplexity", ""),
     "perplexity": ("held-out perplexity", ""),
-    "loss": ("loss", "nats a token"),
+    "loss": ("loss", NATS_A_TOKEN),
     "parameters": ("parameters", ""),
     "bits_per_token": ("bits a token", ""),
     "bits_per_char": ("bits a character", ""),
@@ -30,15 +31,15 @@ NAMES = {
     "excess": ("held-out loss minus the source's own", "nats a symbol"),
     "growth": ("last variance over the first", ""),
     "written": ("variance that a block adds", ""),
-    "loss_whole": ("held-out loss of the whole model", "nats a token"),
-    "uniform_loss": ("loss of equal probabilities", "nats a token"),
-    **{f"increase_layer_{n}": (f"increase without layer {n}", "nats a token") for n in range(4)},
+    "loss_whole": ("held-out loss of the whole model", NATS_A_TOKEN),
+    "uniform_loss": ("loss of equal probabilities", NATS_A_TOKEN),
+    **{f"increase_layer_{n}": (f"increase without layer {n}", NATS_A_TOKEN) for n in range(4)},
     **{
-        f"loss_at_{n}x": (f"held-out loss at {n} times the training length", "nats a token")
+        f"loss_at_{n}x": (f"held-out loss at {n} times the training length", NATS_A_TOKEN)
         for n in range(2, 5)
     },
-    "loss_at_1x": ("held-out loss within the training length", "nats a token"),
-    "gain_over_unigrams": ("gain over token frequencies", "nats a token"),
+    "loss_at_1x": ("held-out loss within the training length", NATS_A_TOKEN),
+    "gain_over_unigrams": ("gain over token frequencies", NATS_A_TOKEN),
     "last_over_first": ("last gradient over the first", ""),
     "largest_over_smallest": ("largest gradient over the smallest", ""),
     "cache_bytes": ("key-value cache of a sequence", "bytes"),
@@ -49,8 +50,8 @@ NAMES = {
         for form in ("explicit", "fused", "windowed", "linear")
     },
     "greedy_repetition": ("repetition, greedy minus temperature 1", ""),
-    "greedy_logprob": ("log-probability, greedy minus temperature 1", "nats a token"),
-    "loss_by_position": ("held-out loss", "nats a token"),
+    "greedy_logprob": ("log-probability, greedy minus temperature 1", NATS_A_TOKEN),
+    "loss_by_position": ("held-out loss", NATS_A_TOKEN),
     "gradient_by_layer": ("norm of the gradient", ""),
 }
 SIGNIFICANT, MOST_SIGNIFICANT = 4, 6
@@ -68,9 +69,16 @@ def unit_of(value: str) -> str:
     return NAMES[value][1] if value in NAMES else ""
 
 
-def named(value: str, unit: str = "") -> str:
-    """Return the name of a measured value with its unit: `training loss, nats a token`."""
+def named(value: str, unit: str = "", *, loss_unit: str = NATS_A_TOKEN) -> str:
+    """Return the name of a measured value with its unit: `training loss, nats a token`.
+
+    Args:
+        value: The value.
+        unit: Its unit, where it is not the usual one.
+        loss_unit: The unit of the study's losses.
+    """
     unit = unit or unit_of(value)
+    unit = loss_unit if unit == NATS_A_TOKEN else unit
     return f"{name_of(value)}, {unit}" if unit else name_of(value)
 
 

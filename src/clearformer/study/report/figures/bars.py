@@ -95,7 +95,7 @@ class Bars(Drawn):
         left = EDGE + widest(names) + 0.16
         axes = panel(canvas, left, room_for(values), top=HEAD_INCHES)
         plain_axes(axes, grid="x")
-        label_x(axes, named(self.value, self.unit))
+        label_x(axes, named(self.value, self.unit, loss_unit=outcome.loss_unit))
         if self.log_x:
             axes.set_xscale("log")
         places = list(range(len(rows)))

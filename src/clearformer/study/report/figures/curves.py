@@ -100,7 +100,7 @@ class Curves(Drawn):
 
     def draw(self, canvas: Any, outcome: Outcome) -> None:
         lines = self.lines(outcome)
-        head(canvas, self.title, named(self.y))
+        head(canvas, self.title, named(self.y, loss_unit=outcome.loss_unit))
         texts = {
             (label, kind): _end_text(label, kind, self._last(outcome, label, kind, points))
             for label, pairs in lines.items()

@@ -99,7 +99,7 @@ class Lines(Drawn):
 
     def draw(self, canvas: Any, outcome: Outcome) -> None:
         lines = self.lines(outcome)
-        head(canvas, self.title, self.y_label or named(self.value))
+        head(canvas, self.title, self.y_label or named(self.value, loss_unit=outcome.loss_unit))
         ideal = self.ideal_points(lines)
         axes = panel(canvas, LEFT_INCHES, room_for([*lines, *([self.ideal_label] if ideal else [])]))
         plain_axes(axes)
@@ -204,7 +204,7 @@ class Trend(Drawn):
 
     def draw(self, canvas: Any, outcome: Outcome) -> None:
         lines = self.lines(outcome)
-        head(canvas, self.title, self.y_label or named(self.value))
+        head(canvas, self.title, self.y_label or named(self.value, loss_unit=outcome.loss_unit))
         axes = panel(canvas, LEFT_INCHES, room_for(list(lines)))
         plain_axes(axes)
         label_x(axes, self.x_label)
