@@ -15,18 +15,14 @@ import typer
 from clearformer.cli import standard_input
 from clearformer.cli.commands_to_type import to_type
 from clearformer.cli.options import AsJson, check_not_empty, check_utf8, named_as_options
-from clearformer.errors import DataError, UserError, count, did_you_mean, shortened, shown, worded_for
+from clearformer.cli.views.tokens import description, print_comparison, print_tokens, tokens_as_data
+from clearformer.errors import DataError, UserError, did_you_mean, shortened, shown, worded_for
 from clearformer.files import runs_folder, user_path
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
-    from rich.console import Console
-    from rich.table import Table
-
     from clearformer.data.text.source import Source
     from clearformer.text import BPETokenizer, Tokenizer
 
-MAX_ROWS = 500  # the most rows of a printed table; --json prints all
-WIDEST = 1_000_000  # columns of output that goes to a file or to another program
 NAMED = ("char", "byte", "gpt2")
 MADE_ELSEWHERE = ("gpt2", "file")  # kinds that only read a vocabulary
 DEFAULT_KIND = "bpe"
@@ -39,7 +35,6 @@ EXAMPLES_TRIED = 100
 OPTIONS_OF_SETTINGS = {"data.path=": "", "data.field=": "--field "}
 OPTIONS_OF_KINDS = {"tokenizer.kind=": "--kind ", "kind=": "--kind ", "vocab_size=": "--vocab-size "}
 OPTIONS_OF_COMPARED_KINDS = OPTIONS_OF_KINDS | {"tokenizer.kind=": "--kinds ", "kind=": "--kinds "}
-UNITS = (("chars", "character"), ("bytes", "byte"), ("tokens", "token"))
 
 app = typer.Typer(
     help="Train a tokenizer, show the tokens of a text, or compare several.",
@@ -149,7 +144,7 @@ def train(
     check_field_is_read(field, sources)
     tokenizer = spec.train(_texts(sources), specials_of(family))
     tokenizer.save(out)
-    typer.echo(f"{out}: {_description(tokenizer)}", err=True)
+    typer.echo(f"{out}: {description(tokenizer)}", err=True)
     if "vocab_size" in type(spec).model_fields and tokenizer.vocab_size < spec.vocab_size:
         typer.echo(
             f"fewer tokens than the {spec.vocab_size:,} requested: the text repeats nothing else that could be a token",
@@ -196,9 +191,9 @@ def show(
     chosen = _find_tokenizer(tokenizer, text)
     bpe = _require_merges(chosen) if merges else None
     if as_json:
-        typer.echo(json.dumps(_as_data(text, chosen, bpe)))
+        typer.echo(json.dumps(tokens_as_data(text, chosen, bpe)))
     else:
-        _print(text, chosen, bpe)
+        print_tokens(text, chosen, bpe)
 
 
 @app.command()
@@ -266,7 +261,7 @@ def compare(
         typer.echo(json.dumps(about | {"tokenizers": compared}))
     else:
         trained = f"trained on {parts.trained_on}, " if chosen else ""
-        _print_comparison(compared, f"{trained}measured on {parts.measured_on}")
+        print_comparison(compared, f"{trained}measured on {parts.measured_on}")
 
 
 def _spec_types(kinds: Iterable[str], expected: str) -> list[type[Any]]:
@@ -436,34 +431,6 @@ def _compared(name: str, tokenizer: "Tokenizer", parts: _Parts, example: str) ->
     }
 
 
-def _print_comparison(compared: list[dict[str, Any]], about: str) -> None:
-    from clearformer.cli.tables import table
-
-    console = _console()
-    heads = ("tokenizer", "size", "tokens/word", "tokens/line", "bytes/token", "unknown", "lossless")
-    rows = [
-        (
-            _visible(row["name"], console.encoding),
-            f"{row['vocab_size']:,}",
-            _ratio(row["tokens_per_word"], ".3f"),
-            _ratio(row["tokens_per_line"], ".2f"),
-            _ratio(row["bytes_per_token"], ".3f"),
-            _ratio(row["unknown_share"], ".2%"),
-            "yes" if row["lossless"] else "no",
-        )
-        for row in compared
-    ]
-    typer.echo(f"{about}\n\n{table(heads, rows)}\n")
-    for row in compared:
-        console.print(f"{_visible(row['name'], console.encoding)} {row['vocab_size']:,}:")
-        console.print("  " + _visible("|".join(row["example"]), console.encoding))
-
-
-def _ratio(value: float | None, how: str) -> str:
-    """Format a ratio; a tokenizer that leaves out all of a text has none to its tokens."""
-    return "-" if value is None else format(value, how)
-
-
 def _find_tokenizer(name: str, text: str | None = None) -> "Tokenizer":
     """Find a tokenizer by the name of a file, a run or a kind; `char` takes its characters from `text`."""
     from clearformer.text import ByteTokenizerSpec, CharTokenizerSpec, GPT2TokenizerSpec, load_tokenizer
@@ -501,114 +468,3 @@ def _require_merges(tokenizer: "Tokenizer") -> "BPETokenizer":
             "or a BPE's tokenizer.json"
         )
     return tokenizer
-
-
-def _as_data(text: str, tokenizer: "Tokenizer", bpe: "BPETokenizer | None") -> dict[str, Any]:
-    ids = tokenizer.encode(text).tolist()
-    spelled = {  # each once, as a long text repeats them
-        token: {"label": tokenizer.token_label(token), "bytes": tokenizer.token_bytes(token).hex()}
-        for token in set(ids)
-    }
-    data = {
-        "kind": tokenizer.kind,
-        "vocab_size": tokenizer.vocab_size,
-        **_totals(text, len(ids)),
-        "tokens": [{"index": index, "id": token, **spelled[token]} for index, token in enumerate(ids)],
-    }
-    if bpe:
-        data["merges"] = list(_merge_labels(bpe, text))
-    return data
-
-
-def _totals(text: str, n_tokens: int) -> dict[str, Any]:
-    return {
-        "n_chars": len(text),
-        "n_bytes": len(text.encode("utf-8")),
-        "n_tokens": n_tokens,
-        "chars_per_token": len(text) / n_tokens if n_tokens else None,
-    }
-
-
-def _merge_labels(tokenizer: "BPETokenizer", text: str) -> Iterator[list[list[str]]]:
-    from clearformer.text import merge_steps
-
-    for steps in merge_steps(tokenizer, text):
-        yield [[tokenizer.token_label(token) for token in row] for row in steps]
-
-
-def _console() -> "Console":
-    """A console as wide as the terminal, or wide enough for every line if the output goes elsewhere."""
-    from rich.console import Console
-
-    from clearformer.cli.tables import terminal_width
-
-    return Console(highlight=False, markup=False, emoji=False, width=terminal_width() or WIDEST)
-
-
-def _print(text: str, tokenizer: "Tokenizer", bpe: "BPETokenizer | None") -> None:
-    console = _console()
-    ids = tokenizer.encode(text).tolist()
-    console.print(_description(tokenizer))
-    if bpe:
-        _print_merges(console, bpe, text)
-    console.print(_table(tokenizer, ids[:MAX_ROWS], console.encoding))
-    if len(ids) > MAX_ROWS:
-        console.print(f"... and {len(ids) - MAX_ROWS:,} more; --json prints all")
-    console.print(_totals_line(text, len(ids)))
-
-
-def _totals_line(text: str, n_tokens: int) -> str:
-    totals = _totals(text, n_tokens)
-    counts = [count(totals[f"n_{unit}"], name) for unit, name in UNITS]
-    ratio = [f"{totals['chars_per_token']:.2f} characters per token"] if n_tokens else []
-    return ", ".join(counts + ratio)
-
-
-def _table(tokenizer: "Tokenizer", ids: list[int], encoding: str) -> "Table":
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("index", justify="right", no_wrap=True)
-    table.add_column("id", justify="right", no_wrap=True)
-    table.add_column("token", overflow="fold", min_width=5)
-    table.add_column("bytes", overflow="fold", min_width=8)
-    for index, token in enumerate(ids):
-        label = Text(_visible(tokenizer.token_label(token), encoding))
-        table.add_row(str(index), str(token), label, tokenizer.token_bytes(token).hex(" "))
-    return table
-
-
-def _print_merges(console: "Console", tokenizer: "BPETokenizer", text: str) -> None:
-    console.print()
-    for rows in islice(_merge_labels(tokenizer, text), MAX_ROWS):
-        chain = [" ".join(_visible(label, console.encoding) for label in row) for row in rows]
-        console.print("\n".join(_fill(chain, console.width)), soft_wrap=True)
-    if (n_left := len(tokenizer.pre_tokens(text)) - MAX_ROWS) > 0:
-        console.print(f"... and {n_left:,} more; --json prints all")
-
-
-def _fill(chain: list[str], width: int) -> list[str]:
-    """Break a chain of merges into lines of at most `width` columns, only before an arrow."""
-    from rich.cells import cell_len
-
-    lines = [chain[0]]
-    for row in chain[1:]:
-        if cell_len(lines[-1]) + cell_len(row) + 4 <= width:
-            lines[-1] += f" -> {row}"
-        else:
-            lines.append(f"    -> {row}")
-    return lines
-
-
-def _visible(label: str, encoding: str) -> str:
-    """Make a label's spaces visible, and escape characters that the terminal's encoding lacks."""
-    return label.replace(" ", "␣").encode(encoding, errors="backslashreplace").decode(encoding)
-
-
-def _description(tokenizer: "Tokenizer") -> str:
-    n_merges = len(tokenizer.merges)
-    merges = f", {count(n_merges, 'merge')}" if n_merges else ""
-    specials = f", with {tokenizer.named_specials()}" if tokenizer.specials else ""
-    return f"{tokenizer.kind} tokenizer, {count(tokenizer.vocab_size, 'token')}{merges}{specials}"
