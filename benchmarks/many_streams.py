@@ -1,13 +1,15 @@
 """Many texts at once beside one, compiled: with weights laid out beforehand for oneDNN, and without.
 
-    python benchmarks/many_streams.py [--models quick,minigpt] [--streams 16] [--tokens 100] [--rounds 7] [--json FILE]
+    python benchmarks/many_streams.py [--models quick,minigpt] [--streams 16] [--tokens 100] [--rounds 7]
+                                      [--dtype float32|bfloat16] [--json FILE]
 
-Models of these presets with random weights continue texts of 8 tokens, greedy, in float32. In each round every side
-takes its turn, in an order drawn anew:
+Models of these presets with random weights continue texts of 8 tokens, greedy, in the type given. In each round every
+side takes its turn, in an order drawn anew:
 
     one         a single text
     packed      so many texts at once, their products by `packed_linear`
-    plain       the same with `packed_weights` holding nothing, so that `packed_linear` is torch's product
+    plain       the same with `packed_weights` holding nothing, so that `packed_linear` is torch's product; nothing else
+                is packed in bfloat16, so that the two are one there
 
 Compiling comes before, and takes some minutes the first time. Prints the medians and the highest of tokens a second,
 and the medians of the rounds' ratios. OMP_NUM_THREADS is handed on.
@@ -31,11 +33,11 @@ from clearformer.model.fast import PackedWeights
 PROMPT, VOCABULARY = 8, 103
 
 
-def model_of(preset: str) -> Any:
+def model_of(preset: str, dtype: torch.dtype) -> Any:
     """The preset's model with random weights."""
     torch.manual_seed(1)
     config = cf.preset(preset).model
-    return cf.build(config.replace(vocab_size=config.vocab_size or VOCABULARY)).eval()
+    return cf.build(config.replace(vocab_size=config.vocab_size or VOCABULARY)).to(dtype).eval()
 
 
 def tokens_per_second(model: Any, n_streams: int, n_new: int, packed: bool) -> float:
@@ -51,9 +53,9 @@ def tokens_per_second(model: Any, n_streams: int, n_new: int, packed: bool) -> f
         return n_streams * n_new / (time.perf_counter() - start)
 
 
-def measured(preset: str, n_streams: int, n_new: int, n_rounds: int) -> dict[str, Any]:
+def measured(preset: str, dtype: torch.dtype, n_streams: int, n_new: int, n_rounds: int) -> dict[str, Any]:
     """All sides of one model, in turn."""
-    model = model_of(preset)
+    model = model_of(preset, dtype)
     sides = {"one": (1, True), "packed": (n_streams, True), "plain": (n_streams, False)}
     for n, packed in sides.values():  # the second text is no longer compiled for
         for _ in range(2):
@@ -80,11 +82,18 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    found: dict[str, Any] = {"threads": torch.get_num_threads(), "streams": given.streams}
+    found: dict[str, Any] = {
+        "threads": torch.get_num_threads(),
+        "streams": given.streams,
+        "dtype": given.dtype,
+    }
     for preset in given.models.split(","):
-        found[preset] = measured(preset, given.streams, given.tokens, given.rounds)
+        found[preset] = measured(
+            preset, getattr(torch, given.dtype), given.streams, given.tokens, given.rounds
+        )
         print(
             json.dumps(
                 {key: value for key, value in found[preset].items() if key != "rounds"} | {"model": preset}
