@@ -60,6 +60,13 @@ from clearformer.training.tasks.losses import next_token_loss
 
 TOO_FAST = 1.3  # times the formula's growth
 SIDES = ("clearformer", "peer")
+PEERS = {"text": "tokenizers library", **dict.fromkeys(("parameters", "context", "streams"), "transformers")}
+X_LABELS = {
+    "text": "bytes of text",
+    "parameters": "parameters",
+    "context": "context, tokens",
+    "streams": "texts at once",
+}
 CPU = torch.device("cpu")
 STEPS, WARM_UP = 3, 2
 PARAMETER_TOKENS, CONTEXT_TOKENS, NEW_TOKENS = 512, 8192, 32
@@ -321,15 +328,16 @@ def draw(found: dict[str, Any], path: Path) -> None:
     figure = Figure(figsize=(3.2 * len(axes_found), 6), layout="constrained")
     grid = figure.subplots(2, len(axes_found), squeeze=False)
     for column, (axis, report) in enumerate(axes_found.items()):
-        for line, (name, unit) in zip(grid, (("seconds", "seconds"), ("peak_megabytes", "MB")), strict=True):
+        for line, (name, unit) in zip(grid, (("seconds", "seconds"), ("peak_megabytes", "MiB")), strict=True):
             place, sizes = line[column], [row["size"] for row in report["points"]]
             for side, style in (("clearformer", "o-"), ("peer", "s--"), ("formula", ":")):
+                label = PEERS[axis] if side == "peer" else side
                 place.loglog(
-                    sizes, [max(row[side][name], 1e-6) for row in report["points"]], style, label=side
+                    sizes, [max(row[side][name], 1e-6) for row in report["points"]], style, label=label
                 )
-            place.set_xlabel(axis)
+            place.set_xlabel(X_LABELS[axis])
             place.set_ylabel(unit)
-    grid[0][0].legend(frameon=False)
+        grid[0][column].legend(frameon=False)
     figure.savefig(path, dpi=120)
 
 
@@ -342,7 +350,7 @@ def in_a_process(axis: str, size: int, side: str, text: Path | None) -> Point:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found = Point(**json.loads(done.stdout.splitlines()[-1]))
     print(
-        f"{axis:10} {size:>13,} {side:11} {found.seconds:9.3f} s {found.peak_bytes / 2**20:8.1f} MB",
+        f"{axis:10} {size:>13,} {side:11} {found.seconds:9.3f} s {found.peak_bytes / 2**20:8.1f} MiB",
         file=sys.stderr,
     )
     return found
