@@ -63,6 +63,7 @@ MOST_HEADS = 64
 LEAST_STEPS = 300
 PARAMETERS_PER_BYTE = 12  # more parameters for each byte of the text only memorise it
 FRESH_PASSES, MOST_PASSES = 3, 100
+FEW_PASSES, LEAST_RATE_OF_REPEATED = 12, 0.5
 SMALL_PARAMETERS = 4e5  # with more of them a text is fresh for fewer passes
 MOST_DROPOUT = 0.3
 HELD_OUT = 0.1  # of the text
@@ -87,8 +88,8 @@ def choose(budget: Budget) -> Recommendation:
     in_products = n_parameters + vocabulary_of(tokenizer) * d_model
     read = min(part * flops / (6.6 * in_products), MOST_PASSES * n_tokens)
     batch_tokens = batch_for(growth, read, context)
-    lr = lr_for(growth)
     passes = read / n_tokens
+    lr = lr_for(growth, passes)
     dropout = dropout_for(passes, n_parameters)
     bytes_per_position = max(STREAM_BYTES * n_layers * d_model, LOGIT_BYTES * vocabulary_of(tokenizer))
     grad_accum_steps = parts_for(batch_tokens, context, bytes_per_position, budget.memory)
@@ -174,9 +175,13 @@ def batch_for(growth: float, read: float, context: int) -> int:
     return max(context, 2 ** math.floor(math.log2(max(wanted, 1)) + 0.3))
 
 
-def lr_for(growth: float) -> float:
-    """Return the learning rate: in inverse proportion to the FLOPs' fourth root, as short runs need a higher one."""
-    return float(f"{min(MOST_LR, max(LEAST_LR, REFERENCE_LR * growth**-0.25)):.2g}")
+def lr_for(growth: float, passes: float) -> float:
+    """Return the learning rate: in inverse proportion to the FLOPs' fourth root, as short runs need a higher one.
+
+    From twelve passes over the text on it falls with their square root, to half: a high rate memorises sooner.
+    """
+    repeated = min(1.0, max(LEAST_RATE_OF_REPEATED, math.sqrt(FEW_PASSES / passes)))
+    return float(f"{min(MOST_LR, max(LEAST_LR, repeated * REFERENCE_LR * growth**-0.25)):.2g}")
 
 
 def dropout_for(passes: float, n_parameters: float) -> float:
@@ -224,7 +229,7 @@ def reasons_of(
         f"{reason_of_size(wanted, by_time, 'the text or the memory')}",
         f"tokens: {words_for(run.tokenizer)}{of_trial(budget, run.tokenizer)}, {budget.n_bytes / 1e6:.3g} MB of text; "
         f"about {n_steps:,.0f} steps of {train.batch_size} x {model.max_seq_len} tokens",
-        f"learning rate of matrices {train.lr:g}: higher for shorter runs",
+        f"learning rate of matrices {train.lr:g}: higher for shorter runs, lower for texts read many times",
         f"about {passes:.1f} passes over the text: dropout {model.dropout:g}",
     ]
     if isinstance(run.data, TextData) and run.data.val_fraction < HELD_OUT:

@@ -137,6 +137,16 @@ def test_dropout_grows_with_the_passes(passes: float, dropout: float) -> None:
     assert text.dropout_for(passes, 1e5) == dropout
 
 
+@pytest.mark.parametrize(("passes", "rate"), [(0.1, 0.02), (12, 0.02), (24, 0.014), (48, 0.01), (99, 0.01)])
+def test_a_text_that_is_read_many_times_is_learned_at_a_lower_rate(passes: float, rate: float) -> None:
+    assert text.lr_for(1.0, passes) == rate
+
+
+def test_the_small_text_of_a_minute_gets_half_the_rate_of_a_large_one() -> None:
+    small, large = (choose(budget(n_bytes, 60)).run.train for n_bytes in (100_000, 2_000_000))
+    assert small.lr == pytest.approx(large.lr / 2, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("passes", "n_parameters", "dropout"),
     [(3, 8e5, 0.01), (3, 1.8e6, 0.03), (5, 1.8e6, 0.06), (5, 1e9, 0.06), (1, 1e9, 0), (100, 1e7, 0.3)],
