@@ -512,3 +512,13 @@ def test_a_split_without_a_prediction_is_refused(n: int) -> None:
 def test_a_vocabulary_that_does_not_fit_is_refused() -> None:
     with pytest.raises(DataError, match=r"val split has token id 17, but the model's vocabulary is 17"):
         evaluate_split(model_of(), Split("val", [np.array([1, 17, 2])], 3, 3))
+
+
+def test_a_token_that_is_ruled_out_adds_no_entropy_and_its_loss_is_infinite() -> None:
+    logits = torch.tensor([[[0.0, 0.0, -torch.inf], [0.0, 1.0, 2.0]]])
+    [[loss, entropy]] = module._losses_and_entropies(logits, torch.tensor([[0, 1]]))
+    p = logits[0, 1].softmax(-1)
+    assert loss == pytest.approx(math.log(2) - p[1].log().item())
+    assert entropy == pytest.approx(math.log(2) + torch.special.entr(p).sum().item())
+    [[loss, _]] = module._losses_and_entropies(logits, torch.tensor([[2, 1]]))
+    assert loss == math.inf
