@@ -8,8 +8,8 @@ side takes its turn, in an order drawn anew:
 
     one         a single text
     packed      so many texts at once, their products by `packed_linear`
-    plain       the same with `packed_weights` holding nothing, so that `packed_linear` is torch's product; nothing else
-                is packed in bfloat16, so that the two are one there
+    plain       the same with `packed_weights` holding nothing, so that `packed_linear` is torch's product. In bfloat16
+                nothing is packed, so that both sides are the same there: how far they differ is noise
 
 Compiling comes before, and takes some minutes the first time. Prints the medians and the highest of tokens a second,
 and the medians of the rounds' ratios. OMP_NUM_THREADS is handed on.

@@ -1,10 +1,11 @@
 """The rules of `auto` for a running text: a language model.
 
     text's size, seconds -> tokens
-    these, machine's rate -> FLOPs -> parameters -> shape, context, batch -> passes; these and parameters -> dropout
+    these, machine's rate -> FLOPs -> parameters -> shape, context, batch -> passes; these and parameters -> dropout,
+    passes and FLOPs -> learning rate
 
-The constants come from runs on Tiny Shakespeare, and for the choice of tokens on six other texts too, on two CPU cores
-(benchmarks/RESULTS.md has them, and shows how well the rules hold at other sizes and times).
+The constants come from runs on Tiny Shakespeare, and for the choice of tokens and the rate of small texts on six others
+each, on two CPU cores (benchmarks/RESULTS.md has them, and shows how well the rules hold at other sizes and times).
 """
 
 import math
@@ -63,7 +64,7 @@ MOST_HEADS = 64
 LEAST_STEPS = 300
 PARAMETERS_PER_BYTE = 12  # more parameters for each byte of the text only memorise it
 FRESH_PASSES, MOST_PASSES = 3, 100
-FEW_PASSES, LEAST_RATE_OF_REPEATED = 12, 0.5
+FEW_PASSES, LEAST_RATE_OF_REPEATED = 12, 0.5  # more passes lower the rate, at most to this share of it
 SMALL_PARAMETERS = 4e5  # with more of them a text is fresh for fewer passes
 MOST_DROPOUT = 0.3
 HELD_OUT = 0.1  # of the text

@@ -17,7 +17,7 @@ from clearformer.study.report.figures.base import Point, curve_points
 from clearformer.study.report.figures.drawing import spread
 from clearformer.study.report.figures.lines import are_layers
 from clearformer.study.report.pictures import is_there, svg_of, with_variables
-from clearformer.study.study import Figure, Published, Values, tuned
+from clearformer.study.study import Figure, Published, Training, Values, tuned
 
 from .reported import losses, outcome_of, study
 
@@ -137,6 +137,22 @@ def test_a_curve_s_label_is_the_loss_of_the_tables_and_not_of_its_last_point() -
     values = [{"curve": curve, "train_loss": 1.25, "val_loss": 1.5}]
     texts = texts_of(svg_of(Curves("Loss"), outcome_of(study("a", seeds=1), {"a": values}), "planted-1"))
     assert {"a 1.25", "a, held-out 1.50"} <= set(texts)
+
+
+@pytest.mark.parametrize(
+    ("figure", "labelled"),
+    [
+        (Curves("Loss"), "loss, nats a text"),
+        (Bars("Loss", "val_loss"), "held-out loss, nats a text"),
+        (Lines("Loss", "loss_by_position"), "held-out loss, nats a text"),
+        (Trend("Loss", "val_loss", {"a": 1.0}, "size"), "held-out loss, nats a text"),
+    ],
+)
+def test_figures_of_classifiers_say_that_their_losses_count_texts(figure: Figure, labelled: str) -> None:
+    curve = [[10, 100, 1.0, 2.0, 2.5], [20, 200, 2.0, 1.0, 1.75]]
+    values = [{"curve": curve, "val_loss": 1.5, "loss_by_position": [[1, 2.0], [2, 1.0]]}]
+    of = study("a", seeds=1, arms=(Training("a", "classify"),))
+    assert labelled in texts_of(svg_of(figure, outcome_of(of, {"a": values}), "planted-1"))
 
 
 def test_each_arm_s_bound_is_a_dotted_line_in_its_colour_and_within_the_axes() -> None:
