@@ -1,10 +1,10 @@
 """The preset `auto` for pairs and labelled texts, beside settings by hand, by the same clock.
 
     python benchmarks/auto_tasks.py [--data multi30k trec ...] [--parts 1 0.25] [--seconds 20 60 180] [--json FILE]
-        [--runs FOLDER]
+        [--decisions layers batches ...] [--runs FOLDER]
 
 For each data set, part of its training texts and time, one after another, each with the whole machine and seed 1:
-`auto`; the same with one decision changed by hand (`by_hand`); for labelled texts the baseline of `eval` as well. BLEU
+`auto`; the same with one of its decisions (of --decisions: all) changed by hand (`by_hand`); for labelled texts the baseline of `eval` as well. BLEU
 by beam search of 5, and accuracy in percent, are of the data's own validation texts. What stands in the JSON file
 already is not run again. CLEARFORMER_DATA names the folder of the data. Prints one JSON object.
 """
@@ -27,6 +27,7 @@ from clearformer.training.objectives import TranslationObjective
 from clearformer.training.store.folder import RunFolder
 
 PAIRS = ("multi30k", "dates")
+DECISIONS = ("vocabulary", "rate", "layers", "dropout", "batches")
 DRAWN = 20_161  # the seed by which a part of the training texts is drawn
 
 
@@ -63,25 +64,28 @@ def drawn(rows: Sequence[Any], part: float) -> list[Any]:
     return [rows[i] for i in kept]
 
 
-def by_hand(run: RunConfig) -> dict[str, list[str]]:
+def by_hand(run: RunConfig, decisions: Sequence[str]) -> dict[str, list[str]]:
     """Settings next to those that `auto` took, one decision changed at a time."""
     model, lr = run.model, run.train.lr
     vocabulary = getattr(run.tokenizer, "vocab_size", 0)
-    others = {
-        f"{factor:g} times the vocabulary": [f"tokenizer.vocab_size={round(factor * vocabulary)}"]
-        for factor in (0.5, 2)
-    }
-    others |= {f"{factor:g} times the rate": [f"train.lr={factor * lr:g}"] for factor in (0.5, 2)}
     layers = {max(1, model.n_layers // 2), 2 * model.n_layers} - {model.n_layers}
-    others |= {f"{n} layers": [f"model.n_layers={n}"] for n in sorted(layers)}
     dropouts = {max(0.0, round(model.dropout - 0.1, 2)), round(model.dropout + 0.1, 2)} - {model.dropout}
-    others |= {f"dropout {p:g}": [f"model.dropout={p:g}"] for p in sorted(dropouts)}
     objective = run.train.objective
     if isinstance(objective, TranslationObjective):
         size, key = objective.batch_tokens, "train.objective.batch_tokens"
     else:
         size, key = run.train.batch_size, "train.batch_size"
-    return others | {f"batches of {n}": [f"{key}={n}"] for n in (size // 2, 2 * size)}
+    changed = {
+        "vocabulary": {
+            f"{factor:g} times the vocabulary": [f"tokenizer.vocab_size={round(factor * vocabulary)}"]
+            for factor in (0.5, 2)
+        },
+        "rate": {f"{factor:g} times the rate": [f"train.lr={factor * lr:g}"] for factor in (0.5, 2)},
+        "layers": {f"{n} layers": [f"model.n_layers={n}"] for n in sorted(layers)},
+        "dropout": {f"dropout {p:g}": [f"model.dropout={p:g}"] for p in sorted(dropouts)},
+        "batches": {f"batches of {n}": [f"{key}={n}"] for n in (size // 2, 2 * size)},
+    }
+    return {label: settings for each in decisions for label, settings in changed[each].items()}
 
 
 def trained(data: list[str], seconds: int, settings: list[str], runs: Path, name: str) -> dict[str, Any]:
@@ -114,7 +118,7 @@ def described(run: RunConfig) -> str:
     )
 
 
-def measure(name: str, part: float, seconds: int, scratch: Path) -> dict[str, Any]:
+def measure(name: str, part: float, seconds: int, decisions: Sequence[str], scratch: Path) -> dict[str, Any]:
     """All runs of a part of a data set in a time."""
     folder = scratch / f"{name}-{part:g}-{seconds}"
     shutil.rmtree(folder, ignore_errors=True)  # what a run that was ended left there
@@ -125,7 +129,7 @@ def measure(name: str, part: float, seconds: int, scratch: Path) -> dict[str, An
     config = RunFolder(runs / "auto").read_config()
     others = {
         label: trained(data, seconds, settings, runs, f"hand-{i}")
-        for i, (label, settings) in enumerate(by_hand(config).items())
+        for i, (label, settings) in enumerate(by_hand(config, decisions).items())
     }
     best = max(each["score"] for each in others.values())
     return {
@@ -144,6 +148,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=["multi30k", "trec", "agnews"])
     parser.add_argument("--parts", type=float, nargs="+", default=[1.0, 0.25])
     parser.add_argument("--seconds", type=int, nargs="+", default=[20, 60, 180])
+    parser.add_argument("--decisions", nargs="+", choices=DECISIONS, default=list(DECISIONS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--runs", type=Path, help="where runs are kept; else they are deleted at the end")
     options = parser.parse_args()
@@ -156,7 +161,8 @@ def main() -> None:
                 for part in options.parts:
                     label = f"{part:g} of {name}, {seconds} s"
                     if label not in report:
-                        report[label] = measure(name, part, seconds, options.runs or Path(temporary))
+                        scratch = options.runs or Path(temporary)
+                        report[label] = measure(name, part, seconds, options.decisions, scratch)
                     if options.json:
                         options.json.write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps(report, indent=1))
