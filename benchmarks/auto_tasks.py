@@ -4,9 +4,10 @@
         [--decisions layers batches ...] [--runs FOLDER]
 
 For each data set, part of its training texts and time, one after another, each with the whole machine and seed 1:
-`auto`; the same with one of its decisions (of --decisions: all) changed by hand (`by_hand`); for labelled texts the baseline of `eval` as well. BLEU
-by beam search of 5, and accuracy in percent, are of the data's own validation texts. What stands in the JSON file
-already is not run again. CLEARFORMER_DATA names the folder of the data. Prints one JSON object.
+`auto`; the same with one of its decisions (of --decisions: all) changed by hand (`by_hand`); for labelled texts the
+baseline of `eval` as well. BLEU by beam search of 5, and accuracy in percent, are of the data's own validation texts.
+What stands in the JSON file already is not run again. CLEARFORMER_DATA names the folder of the data. Prints one JSON
+object.
 """
 
 import argparse
