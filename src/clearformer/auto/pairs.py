@@ -43,12 +43,15 @@ UTILISATION = 0.25  # of large products' rate, by uncompiled steps of many shape
 
 # The FLOPs of a minute on one CPU core, and the best settings for them.
 REFERENCE_FLOPS = 2.5e12
-REFERENCE_PARAMETERS = 0.475e6
+REFERENCE_PARAMETERS = 0.38e6
 REFERENCE_VOCABULARY = 4000
 REFERENCE_BATCH_TOKENS = 1024
 REFERENCE_LR = 0.01
 LEAST_LR, MOST_LR = 0.004, 0.015
 
+# From this share of the reference on one layer of width 128 at least: a narrower step takes little less time, of which
+# products have a small part.
+LEAST_PARAMETERS, LEAST_FROM = 0.33e6, 0.35
 PARAMETERS_PER_BYTE = 0.35  # more parameters for each byte of the pairs only memorise them
 BYTES_PER_WORD = 380  # bytes of pairs for each token of the vocabulary
 LEAST_VOCABULARY, MOST_VOCABULARY = 500, 32_000
@@ -134,9 +137,14 @@ def vocabulary_for(budget: Budget) -> int:
 
 
 def parameters_for(growth: float, n_bytes: float, memory: float) -> float:
-    """Return the blocks' parameters: in proportion to the FLOPs' square root (Hoffmann et al. 2022), within limits."""
-    by_time = REFERENCE_PARAMETERS * math.sqrt(growth)
-    return min(by_time, PARAMETERS_PER_BYTE * n_bytes, memory / 20)
+    """Return the blocks' parameters: as many as there is time for, within limits."""
+    return min(parameters_by_time(growth), PARAMETERS_PER_BYTE * n_bytes, memory / 20)
+
+
+def parameters_by_time(growth: float) -> float:
+    """Return the parameters in proportion to the FLOPs' square root (Hoffmann et al. 2022), with a least number."""
+    least = LEAST_PARAMETERS if growth >= LEAST_FROM else 0.0
+    return max(REFERENCE_PARAMETERS * math.sqrt(growth), least)
 
 
 def block_parameters(d_model: int, n_layers: int) -> int:
@@ -191,12 +199,15 @@ def reasons_of(
     """List the reasons for the choices."""
     model, objective = run.model, run.train.objective
     assert isinstance(objective, TranslationObjective)
-    by_time = REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS)
+    by_time = parameters_by_time(flops / REFERENCE_FLOPS)
     n_parameters = block_parameters(model.d_model, model.n_layers)
+    of_size = reason_of_size(wanted, by_time, "the pairs or the memory")
+    if wanted == LEAST_PARAMETERS:
+        of_size = "steps of fewer would be hardly faster"
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
-        f"{model.n_layers} + {model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: "
-        f"{reason_of_size(wanted, by_time, 'the pairs or the memory')}",
+        f"{of_size}",
+        of_size,
         f"tokens: {words_for(run.tokenizer)}, {budget.n_texts:,} pairs, {budget.n_bytes / 1e6:.3g} MB; about "
         f"{n_steps:,} steps of {objective.batch_tokens:,} tokens per side",
         f"about {passes:.1f} passes over the pairs: dropout {model.dropout:g}",

@@ -80,6 +80,14 @@ def test_more_time_makes_more_of_everything_until_the_pairs_allow_no_more() -> N
     assert runs[3].model.dropout > 0.1
 
 
+def test_a_step_too_small_to_be_faster_is_not_taken() -> None:
+    with_time, in_haste = choose(budget(seconds=20)), choose(budget(seconds=20, rate=CORES / 4))
+
+    assert (with_time.run.model.d_model, with_time.run.model.n_layers) == (128, 1)
+    assert any("steps of fewer would be hardly faster" in reason for reason in with_time.reasons)
+    assert (in_haste.run.model.d_model, in_haste.run.model.n_layers) == (64, 1)
+
+
 def test_a_hundred_passes_are_enough() -> None:
     run = choose(budget(20_000, seconds=3600)).run
     n_tokens = 20_000 / 2 / 2.0  # of each side, 500 by BPE
