@@ -206,8 +206,8 @@ def reasons_of(
         of_size = "steps of fewer would be hardly faster"
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
+        f"{model.n_layers} + {model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: "
         f"{of_size}",
-        of_size,
         f"tokens: {words_for(run.tokenizer)}, {budget.n_texts:,} pairs, {budget.n_bytes / 1e6:.3g} MB; about "
         f"{n_steps:,} steps of {objective.batch_tokens:,} tokens per side",
         f"about {passes:.1f} passes over the pairs: dropout {model.dropout:g}",
