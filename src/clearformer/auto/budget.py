@@ -52,6 +52,7 @@ class Budget:
         bits_saved: The bits per character that 1,024 BPE tokens save over 512 (`auto.vocabulary`); None: not measured.
         words_per_second: The bytes of a running text that BPE tokenizes in a second, measured likewise.
         has_held_out: Whether a running text's held-out part is given, as a file of its own.
+        n_labels: The number of labels; 0 for texts without.
     """
 
     n_bytes: int
@@ -65,6 +66,7 @@ class Budget:
     bits_saved: float | None = None
     words_per_second: float = WORDS_PER_SECOND
     has_held_out: bool = False
+    n_labels: int = 0
 
     @property
     def is_compiled(self) -> bool:
@@ -106,6 +108,7 @@ def measure(wanted: RunConfig, tokenizer: TokenizerConfig, place: Place | None =
         tokenizer=requested,
         n_texts=size.n_texts,
         longest=size.longest,
+        n_labels=size.n_labels,
         has_held_out=isinstance(wanted.data, TextData) and wanted.data.val_path is not None,
         **(trial._asdict() if trial else {}),
     )
@@ -124,6 +127,7 @@ class Size(NamedTuple):
     n_bytes: int
     n_texts: int = 1
     longest: int = 0
+    n_labels: int = 0
 
 
 def size_of(data: Data) -> Size:
@@ -139,7 +143,8 @@ def size_of(data: Data) -> Size:
         texts = open_labelled(data).splits
         sizes = {name: [len(each.text.encode()) for each in texts[name]] for name in texts}
         longest = max(size for split in sizes.values() for size in split)
-        return Size(sum(sizes["train"]), len(sizes["train"]), longest)
+        n_labels = len({each.label for each in texts["train"]})
+        return Size(sum(sizes["train"]), len(sizes["train"]), longest, n_labels)
     return Size(text_bytes(data))
 
 

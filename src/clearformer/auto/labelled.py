@@ -25,6 +25,7 @@ from clearformer.auto.budget import (
     words_for,
 )
 from clearformer.data import LabelledData
+from clearformer.evaluation.classes.baseline import baseline_seconds, leaves_no_time
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import GELU
@@ -41,15 +42,14 @@ from clearformer.training.optim.schedules import WarmupStableDecay
 TYPICAL = Budget(n_bytes=10_000_000, n_texts=100_000, seconds=SECONDS, rate=5e11, memory=4e9)
 UTILISATION = 0.2  # of large products' rate, by uncompiled steps of short texts
 
-BASELINE_SECONDS = 6.0  # for TF-IDF and logistic regression, which are fitted before the steps
-
 REFERENCE_FLOPS = 2e12
 REFERENCE_PARAMETERS = 0.8e6
 BYTES_PER_WORD = 60  # bytes of text for each token of the vocabulary
 LEAST_VOCABULARY, MOST_VOCABULARY = 500, 14_000
-BATCH = 64
+BATCH, SMALL_BATCH = 64, 32  # texts
+LEAST_STEPS = 600  # of BATCH; where there is time for fewer, more steps of SMALL_BATCH are better
 LEAST_LR, MOST_LR = 0.004, 0.01
-STEPS_OF_LEAST_LR = 1000
+READ_AT_LEAST_LR = 64_000  # texts
 MOST_PASSES, FRESH_PASSES = 16, 3
 MOST_LEFT_OUT, LEFT_OUT_PER_PASS = 0.3, 0.03  # of WordPiece's longest matches
 # Steps: from here on, the mean of the weights over the last hundred no longer includes the beginning.
@@ -77,16 +77,18 @@ def choose(budget: Budget) -> Recommendation:
     tokenizer = budget.tokenizer or WordPieceTokenizerSpec(
         vocab_size=vocabulary_for(budget.n_bytes), lowercase=True
     )
-    seconds = max(budget.seconds / 4, seconds_of_steps(budget, tokenizer) - BASELINE_SECONDS)
+    seconds = max(budget.seconds / 4, seconds_of_steps(budget, tokenizer) - seconds_of_baseline(budget))
     flops = flops_of(budget, seconds)
     context = context_for(budget.longest / bytes_per_token(tokenizer))
     tokens_each = max(1.0, min(context, budget.n_bytes / budget.n_texts / bytes_per_token(tokenizer)))
     d_model, n_layers = largest_shape(SHAPES, block_parameters, parameters_for(flops, budget.memory))
-    flops_per_step = 6 * block_parameters(d_model, n_layers) * BATCH * tokens_each
-    most_steps = max(1, round(MOST_PASSES * budget.n_texts / BATCH))
-    n_steps = max(1, min(round(flops / flops_per_step), most_steps))
+    flops_per_text = 6 * block_parameters(d_model, n_layers) * tokens_each
+    n_read = min(flops / flops_per_text, MOST_PASSES * budget.n_texts)
+    batch = BATCH if n_read / BATCH >= LEAST_STEPS else SMALL_BATCH
+    n_steps = max(1, round(n_read / batch))
+    most_steps = max(1, round(MOST_PASSES * budget.n_texts / batch))
     bytes_per_position = n_layers * (STREAM_BYTES * d_model + PATTERN_BYTES * d_model // HEAD * context)
-    passes = MOST_PASSES if n_steps == most_steps else n_steps * BATCH / budget.n_texts
+    passes = n_read / budget.n_texts
     run = RunConfig(
         model=ModelConfig(
             family="encoder",
@@ -112,11 +114,11 @@ def choose(budget: Budget) -> Recommendation:
             objective=ClassificationObjective(
                 wordpiece_dropout=wordpiece_dropout_for(passes) if tokenizer.kind == "wordpiece" else 0.0
             ),
-            batch_size=BATCH,
-            grad_accum_steps=parts_for(BATCH * context, context, bytes_per_position, budget.memory),
+            batch_size=batch,
+            grad_accum_steps=parts_for(batch * context, context, bytes_per_position, budget.memory),
             max_wall_seconds=budget.seconds,
             max_steps=most_steps,  # holds even if steps are faster than estimated
-            lr=lr_for(n_steps),
+            lr=lr_for(n_read),
             optimizer=Muon(adam_lr=1e-3),
             schedule=WarmupStableDecay(decay=0.8),
             warmup_steps=min(50, n_steps // 10),
@@ -128,14 +130,20 @@ def choose(budget: Budget) -> Recommendation:
     return Recommendation(run, reasons_of(budget, seconds, run, n_steps, passes))
 
 
+def seconds_of_baseline(budget: Budget) -> float:
+    """Return the seconds of the baseline, which is fitted before the steps unless there is too little time."""
+    seconds = baseline_seconds(budget.n_bytes, budget.n_labels)
+    return 0.0 if leaves_no_time(seconds, budget.seconds) else seconds
+
+
 def vocabulary_for(n_bytes: int) -> int:
     """Return a vocabulary size in proportion to the text, so that each token occurs often enough to be learnt."""
     return 100 * round(min(max(n_bytes / BYTES_PER_WORD, LEAST_VOCABULARY), MOST_VOCABULARY) / 100)
 
 
-def lr_for(n_steps: int) -> float:
-    """Return the matrices' learning rate, which is higher for fewer steps."""
-    return float(f"{min(MOST_LR, LEAST_LR * max(1.0, STEPS_OF_LEAST_LR / n_steps) ** 0.4):.2g}")
+def lr_for(n_read: float) -> float:
+    """Return the matrices' learning rate, which is higher the fewer texts are read."""
+    return float(f"{min(MOST_LR, LEAST_LR * max(1.0, READ_AT_LEAST_LR / n_read) ** 0.4):.2g}")
 
 
 def wordpiece_dropout_for(passes: float) -> float:
@@ -170,8 +178,8 @@ def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, pas
         f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: {of_size}",
         f"tokens: {words_for(run.tokenizer)}, {budget.n_texts:,} texts, {budget.n_bytes / 1e6:.3g} MB; the first "
         f"{model.max_seq_len} of each text",
-        f"about {n_steps:,} steps of {BATCH} texts: {passes:.1f} passes, WordPiece dropout "
+        f"about {n_steps:,} steps of {run.train.batch_size} texts: {passes:.1f} passes, WordPiece dropout "
         f"{objective.wordpiece_dropout:g}",
-        f"learning rate of matrices {run.train.lr:g}: higher for fewer steps",
+        f"learning rate of matrices {run.train.lr:g}: higher the fewer texts are read",
     ]
     return reasons + reason_to_end(run, passes, MOST_PASSES)

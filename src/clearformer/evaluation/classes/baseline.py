@@ -15,7 +15,20 @@ SETTINGS = "TF-IDF of words, symbols and pairs of them (1 + log count), logistic
 C = 10.0
 MAX_ITERATIONS = 1000
 MOST_WEIGHTS = 10_000_000  # of which scikit-learn's optimizer keeps some 25 copies: 2 GB
+# What the baseline takes on a CPU core, and the most that it may take of a run's wall-clock time.
+SECONDS_TO_IMPORT, FEATURES_PER_BYTE, SECONDS_PER_WEIGHT = 3.0, 0.1, 1.8e-5
+MOST_OF_A_RUN = 0.2
 TOKEN = r"(?u)\w+|[^\w\s]"  # also one-letter words and signs, so that every text has a token
+
+
+def baseline_seconds(n_bytes: int, n_labels: int) -> float:
+    """Estimate the seconds for importing and fitting the baseline, from the training texts' bytes and labels."""
+    return SECONDS_TO_IMPORT + SECONDS_PER_WEIGHT * min(FEATURES_PER_BYTE * n_bytes * n_labels, MOST_WEIGHTS)
+
+
+def leaves_no_time(seconds: float, of_run: float | None) -> bool:
+    """Whether a run of so many seconds of wall-clock time (None: without such a limit) is too short for a baseline."""
+    return of_run is not None and seconds > MOST_OF_A_RUN * of_run
 
 
 @dataclass(frozen=True)
