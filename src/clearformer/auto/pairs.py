@@ -52,7 +52,7 @@ LEAST_LR, MOST_LR = 0.004, 0.015
 # From this share of the reference on one layer of width 128 at least: a narrower step takes little less time, of which
 # products have a small part.
 LEAST_PARAMETERS, LEAST_FROM = 0.33e6, 0.35
-PARAMETERS_PER_BYTE = 0.35  # more parameters for each byte of the pairs only memorise them
+PARAMETERS_PER_BYTE = 0.7  # more parameters for each byte of the pairs only memorise them
 BYTES_PER_WORD = 380  # bytes of pairs for each token of the vocabulary
 LEAST_VOCABULARY, MOST_VOCABULARY = 500, 32_000
 MOST_BATCH_TOKENS = 25_000

@@ -51,7 +51,7 @@ class TrainConfig(Spec):
             evaluation and checkpoints do not count.
         max_wall_seconds: ... or when the whole command has taken this many seconds by the clock, including its start,
             data preparation, compilation, evaluations, the last checkpoint and the report. Schedules follow the time
-            of the steps.
+            of the steps. The report leaves out a classifier's baseline that would take more than a fifth of it.
         patience: ... or when this many checkpoints in a row have no lower held-out loss than the best before them
             (early stopping), on at least as many rows as ten steps read. The best one is kept too (`--checkpoint
             best`). Schedules follow the other limits.
