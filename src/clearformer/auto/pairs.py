@@ -49,8 +49,8 @@ REFERENCE_BATCH_TOKENS = 1024
 REFERENCE_LR = 0.01
 LEAST_LR, MOST_LR = 0.004, 0.015
 
-# From this share of the reference on one layer of width 128 at least: a narrower step takes little less time, of which
-# products have a small part.
+# From this share of the reference on one layer of width 128 at least: narrower, a step is not faster in proportion, for
+# little of its time goes into products.
 LEAST_PARAMETERS, LEAST_FROM = 0.33e6, 0.35
 PARAMETERS_PER_BYTE = 0.7  # more parameters for each byte of the pairs only memorise them
 BYTES_PER_WORD = 380  # bytes of pairs for each token of the vocabulary
@@ -203,7 +203,7 @@ def reasons_of(
     n_parameters = block_parameters(model.d_model, model.n_layers)
     of_size = reason_of_size(wanted, by_time, "the pairs or the memory")
     if wanted == LEAST_PARAMETERS:
-        of_size = "steps of fewer would be hardly faster"
+        of_size = "with fewer, steps would not be faster in proportion"
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
         f"{model.n_layers} + {model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: "

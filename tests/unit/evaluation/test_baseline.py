@@ -6,7 +6,7 @@ from clearformer.data.labelled.config import LabelledData
 from clearformer.data.labelled.sources import open_labelled
 from clearformer.errors import MissingPackageError
 from clearformer.evaluation.classes import baseline as baseline_module
-from clearformer.evaluation.classes.baseline import tfidf_baseline
+from clearformer.evaluation.classes.baseline import baseline_seconds, leaves_no_time, tfidf_baseline
 
 TEXTS = ["a good film", "a very good one", "a poor film", "a very poor one", "good good good", "so poor"]
 LABELS = ["yes", "yes", "no", "no", "yes", "no"]
@@ -70,3 +70,12 @@ def test_trec(data_dir) -> None:
         *([getattr(each, part) for each in split] for split in (train, test) for part in ("text", "label"))
     )
     assert 0.87 < baseline.report.accuracy < 0.91
+
+
+def test_the_time_it_takes_grows_with_texts_and_labels_as_far_as_features_are_kept() -> None:
+    small = baseline_seconds(10_000, 2)
+    assert small < baseline_seconds(10_000, 8) == baseline_seconds(40_000, 2)
+    assert baseline_seconds(10**9, 100) == baseline_seconds(10**10, 1000) == pytest.approx(183)
+    assert leaves_no_time(small, of_run=10)
+    assert not leaves_no_time(small, of_run=30)
+    assert not leaves_no_time(small, of_run=None)
