@@ -65,7 +65,7 @@ def drawn(rows: Sequence[Any], part: float) -> list[Any]:
     return [rows[i] for i in kept]
 
 
-def by_hand(run: RunConfig, decisions: Sequence[str]) -> dict[str, list[str]]:
+def by_hand(run: RunConfig, decisions: Sequence[str] = DECISIONS) -> dict[str, list[str]]:
     """Settings next to those that `auto` took, one decision changed at a time."""
     model, lr = run.model, run.train.lr
     vocabulary = getattr(run.tokenizer, "vocab_size", 0)

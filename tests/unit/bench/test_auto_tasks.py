@@ -19,9 +19,13 @@ def test_by_hand_one_decision_is_another_at_a_time(
 ) -> None:
     monkeypatch.syspath_prepend(FOLDER)  # scripts import each other by name
     own = auto(form)
-    others: dict[str, list[str]] = load_benchmark("auto_tasks").by_hand(own)
+    by_hand = load_benchmark("auto_tasks").by_hand
+    others: dict[str, list[str]] = by_hand(own)
     runs = [resolve(RunConfig, explicit(own), *map(parse_override, settings)) for settings in others.values()]
 
     assert len(others) >= 8
     assert all(run != own for run in runs)
     assert len({repr(run) for run in runs}) == len(others)
+    assert by_hand(own, ["rate"]) == {
+        name: others[name] for name in others if name.endswith(" times the rate")
+    }
