@@ -149,8 +149,12 @@ def write_texts(folder: Path) -> str:
 
 
 def test_the_texts_of_training_are_counted(tmp_path: Path) -> None:
-    size = size_of(LabelledData(path=write_texts(tmp_path), val_fraction=0.5))
+    data = LabelledData(path=write_texts(tmp_path), val_fraction=0.5)
+    size = size_of(data)
 
+    wanted = auto("labelled").replace(data=data)
+    wanted = wanted.replace(train=wanted.train.replace(device="cpu", dtype="float32", max_wall_seconds=1.0))
+    assert size.n_labels == measure(wanted, wanted.tokenizer).n_labels == 2
     assert 70 < size.n_texts < 130
     assert size.longest == len("number 198 is even")
     assert size.n_bytes == pytest.approx(17 * size.n_texts, rel=0.05)

@@ -90,6 +90,11 @@ def test_a_step_too_small_to_be_faster_is_not_taken() -> None:
     assert (in_haste.run.model.d_model, in_haste.run.model.n_layers) == (64, 1)
 
 
+def test_few_pairs_get_two_layers_where_there_are_minutes_for_them() -> None:
+    short, long = (choose(budget(CAPTIONS // 4, seconds)).run.model for seconds in (60, 180))
+    assert [(each.d_model, each.n_layers) for each in (short, long)] == [(128, 1), (128, 2)]
+
+
 def test_a_hundred_passes_are_enough() -> None:
     run = choose(budget(20_000, seconds=3600)).run
     n_tokens = 20_000 / 2 / 2.0  # of each side, 500 by BPE
