@@ -13,12 +13,14 @@ translations the most frequent one counts. Messages that differ in nothing but c
 placeholders are on one side of the split: which, is decided by a hash of the words that remain. Training loses the
 messages whose translation says the same as a held-out one's. What is still near in its letters (cosine of TF-IDF of 3
 to 5 characters of at least 0.8 with a training source) is counted, and the rest of the test is measured by itself too.
+Beside it stands what a translation memory gives: the translation of the training message that is the nearest.
 """
 
 import argparse
 import hashlib
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -28,13 +30,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from babel.messages.mofile import read_mo
 from babel.messages.pofile import read_po
 from sklearn.feature_extraction.text import TfidfVectorizer
 from training_runs import last_metrics
 
-from clearformer.evaluation.translation import evaluate_translation
-from clearformer.run import Run, load
+from clearformer.evaluation.translation import TranslationScores, evaluate_translation, score_translations
+from clearformer.run import load
 
 SETTINGS = {
     "tokenizer.vocab_size": 8000,
@@ -67,8 +71,15 @@ def main() -> None:
     catalogues = sorted(file for folder in options.search for file in catalogues_in(folder, target))
     splits, counts = split(messages(catalogues))
     files = write(splits, options.folder, source, target)
-    told: dict[str, Any] = {"languages": options.languages, "n_catalogues": len(catalogues), **counts}
-    print(json.dumps(told), file=sys.stderr)
+    told: dict[str, Any] = {
+        "machine": platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "languages": options.languages,
+        "catalogues": sorted({file.stem for file in catalogues}),
+        "n_catalogues": len(catalogues),
+        **counts,
+    }
+    print(json.dumps(counts), file=sys.stderr)
     if not options.only_gather:
         chosen = SETTINGS | dict(setting.split("=", 1) for setting in options.settings)
         train(files | chosen, options.folder)
@@ -189,37 +200,46 @@ def train(settings: dict[str, Any], folder: Path) -> None:
 
 def figures(folder: Path, splits: dict[str, Pairs]) -> dict[str, Any]:
     """The figures of the test's translations, of all and of those that no training message is near to."""
-    run, test = load(str(folder / RUN)), splits["test"]
-    near = near_to_training([source for source, _ in test], [source for source, _ in splits["train"]])
-    parts = {
-        "test": test,
-        "test_not_near": [pair for pair, is_near in zip(test, near, strict=True) if not is_near],
-    }
+    run, last = load(str(folder / RUN)), last_metrics(RUN, folder)
+    sources, references = (list(side) for side in zip(*splits["test"], strict=True))
+    known, known_translations = (list(side) for side in zip(*splits["train"], strict=True))
     start = time.perf_counter()
-    last = last_metrics(RUN, folder)
+    translated = evaluate_translation(run, sources, references, beams=BEAMS).scores
+    translating_seconds = time.perf_counter() - start
+    likeness, nearest = nearest_of(sources, known)
+    remembered = score_translations([known_translations[n] for n in nearest], references)
+    far = [place for place, like in enumerate(likeness) if like < NEAR]
     return {
         "steps": run.step,
         "training_seconds": last["seconds"],
         "val_loss": last["val_loss"],
         "n_parameters": sum(p.numel() for p in run.model.parameters()),
-        "n_near": sum(near),
+        "n_near": len(sources) - len(far),
         "beams": BEAMS,
-        **{name: scored(run, pairs) for name, pairs in parts.items()},
-        "translating_seconds": round(time.perf_counter() - start, 1),
+        "test": translated.to_json(),
+        "test_not_near": part(translated, far).to_json(),
+        "memory": remembered.to_json(),
+        "memory_not_near": part(remembered, far).to_json(),
+        "translating_seconds": round(translating_seconds, 1),
     }
 
 
-def near_to_training(sources: list[str], training: list[str]) -> list[bool]:
-    """Whether a training source is near to each, by its letters."""
+def nearest_of(sources: list[str], training: list[str]) -> tuple[list[float], list[int]]:
+    """How near the nearest training source is to each by its letters, from 0 to 1, and its place."""
     vectors: Any = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), min_df=2, sublinear_tf=True)
     known = vectors.fit_transform([words(text) for text in training])
-    return [bool((known @ vectors.transform([words(text)]).T).max() >= NEAR) for text in sources]
+    likeness, places = [], []
+    for row in vectors.transform([words(text) for text in sources]):
+        cosines = (known @ row.T).toarray().ravel()
+        places.append(int(np.argmax(cosines)))
+        likeness.append(float(cosines[places[-1]]))
+    return likeness, places
 
 
-def scored(run: Run, pairs: Pairs) -> dict[str, Any]:
-    """BLEU and chrF, with their signatures."""
-    sources, references = zip(*pairs, strict=True)
-    return evaluate_translation(run, sources, references, beams=BEAMS).scores.to_json()
+def part(scores: TranslationScores, places: list[int]) -> TranslationScores:
+    """The scores of some of the translations."""
+    hypotheses, references = scores.hypotheses, scores.references
+    return score_translations([hypotheses[n] for n in places], [references[n] for n in places])
 
 
 if __name__ == "__main__":

@@ -110,7 +110,9 @@ def load_benchmark() -> Callable[[str], ModuleType]:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(BENCHMARKS)  # scripts import each other by name
+            spec.loader.exec_module(module)
         return module
 
     return load

@@ -1,7 +1,6 @@
 """The benchmark of `auto` for pairs and labelled texts: what it compares with."""
 
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -10,14 +9,11 @@ from clearformer.auto import auto
 from clearformer.config import explicit, parse_override, resolve
 from clearformer.training.config import RunConfig
 
-FOLDER = Path(__file__).parents[3] / "benchmarks"
-
 
 @pytest.mark.parametrize("form", ["pairs", "labelled"])
 def test_by_hand_one_decision_is_another_at_a_time(
-    form: str, load_benchmark: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+    form: str, load_benchmark: Callable[[str], ModuleType]
 ) -> None:
-    monkeypatch.syspath_prepend(FOLDER)  # scripts import each other by name
     own = auto(form)
     by_hand = load_benchmark("auto_tasks").by_hand
     others: dict[str, list[str]] = by_hand(own)

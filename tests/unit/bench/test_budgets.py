@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).parents[3] / "benchmarks"
 SAID = "step 150\n        (about 1,234 steps in all at the current speed)\nheld-out loss 1.4"
 
 
 @pytest.fixture
 def budgets(load_benchmark: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> Any:
     """The script, with runs that end at once."""
-    monkeypatch.syspath_prepend(FOLDER)  # scripts import each other by name
     script = load_benchmark("budgets")
     monkeypatch.setattr(script, "trained", lambda settings, name, runs: (19.5, SAID))
     monkeypatch.setattr(script, "evaluated", lambda name, runs: {"bits_per_char": 2.0 + int(name[-1])})
