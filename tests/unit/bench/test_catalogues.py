@@ -47,7 +47,7 @@ def test_training_loses_what_says_the_same_as_a_held_out_message(benchmark: Modu
 
 def test_a_memory_finds_the_nearest_training_message(benchmark: ModuleType) -> None:
     training = ["close the file", "close all windows", "print this page", "print all pages"]
-    likeness, places = benchmark.nearest_of(["Print %d pages!", "Print all pages", "Xyz"], training)
-    assert places[:2] == [3, 3]
-    assert 0 < likeness[0] < likeness[1] == pytest.approx(1)
-    assert likeness[2] == 0
+    likeness, places = benchmark.nearest_of(["Print all pages: %d", "Print", "Xyz"], training)
+    assert places[0] == 3
+    assert training[places[1]].startswith("print")
+    assert 0 == likeness[2] < likeness[1] < likeness[0] == pytest.approx(1)
