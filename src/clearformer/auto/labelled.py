@@ -25,7 +25,7 @@ from clearformer.auto.budget import (
     words_for,
 )
 from clearformer.data import LabelledData
-from clearformer.evaluation.classes.baseline import baseline_seconds, leaves_no_time
+from clearformer.evaluation.classes.baseline import baseline_seconds, takes_too_long
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import GELU
@@ -133,7 +133,7 @@ def choose(budget: Budget) -> Recommendation:
 def seconds_of_baseline(budget: Budget) -> float:
     """Return the seconds of the baseline, which is fitted before the steps unless there is too little time."""
     seconds = baseline_seconds(budget.n_bytes, budget.n_labels)
-    return 0.0 if leaves_no_time(seconds, budget.seconds) else seconds
+    return 0.0 if takes_too_long(seconds, budget.seconds) else seconds
 
 
 def vocabulary_for(n_bytes: int) -> int:

@@ -23,7 +23,7 @@ from clearformer.data.locating.places import Example
 from clearformer.data.masking import hide_tokens
 from clearformer.data.text.batches import generator_at
 from clearformer.errors import DataError, MissingPackageError, RunError, shortened
-from clearformer.evaluation.classes.baseline import Baseline, baseline_seconds, leaves_no_time
+from clearformer.evaluation.classes.baseline import Baseline, baseline_seconds, takes_too_long
 from clearformer.evaluation.classes.metrics import ClassificationReport
 from clearformer.evaluation.classes.scores import (
     ClassEvaluation,
@@ -226,8 +226,9 @@ class ClassificationTask(Task):
         """The baseline on the held-out texts, or the reason why there is none."""
         train, limit = self.dataset.splits["train"], self.config.train.max_wall_seconds
         seconds = baseline_seconds(sum(len(text.encode()) for text in train.texts), len(self.dataset.labels))
-        if leaves_no_time(seconds, limit):
-            return f"left out: it takes about {seconds:.0f} of the {limit:g} s; eval fits it"
+        if takes_too_long(seconds, limit):
+            of_limit = f"of the {limit:g} s" if limit else "s"
+            return f"left out: it takes about {seconds:.0f} {of_limit}; eval fits it"
         return baseline_or_reason(self.dataset, self.dataset.splits["val"])
 
     def prepare_report(self) -> None:

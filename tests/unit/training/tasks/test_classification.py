@@ -124,17 +124,25 @@ def test_by_the_clock_the_baseline_is_there_before_the_first_step(
     assert made == [0]
 
 
-def test_a_short_run_leaves_out_the_baseline_and_says_so(
-    begun: Callable[..., Training], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("limit", "seconds", "takes"), [(["train.max_wall_seconds=10"], 3, "3 of the 10 s"), ([], 561, "561 s")]
+)
+def test_a_baseline_that_takes_too_long_is_left_out_and_that_is_said(
+    begun: Callable[..., Training],
+    monkeypatch: pytest.MonkeyPatch,
+    limit: list[str],
+    seconds: float,
+    takes: str,
 ) -> None:
     monkeypatch.setattr(classification, "baseline_for", lambda *_: pytest.fail("it was fitted"))
-    training = begun("a", "classification", "train.max_steps=2", "train.max_wall_seconds=10")
+    monkeypatch.setattr(classification, "baseline_seconds", lambda n_bytes, n_labels: seconds)
+    training = begun("a", "classification", "train.max_steps=2", *limit)
 
     training.run(Interrupts())
     (section,) = training.task.figures(training.evaluation)
 
     said = [figure.value for figure in section.figures if figure.name == "baseline"]
-    assert said == ["left out: it takes about 3 of the 10 s; eval fits it"]
+    assert said == [f"left out: it takes about {takes}; eval fits it"]
 
 
 def test_hidden_tokens_are_others_at_every_step_and_never_the_marks(begun: Callable[..., Training]) -> None:
