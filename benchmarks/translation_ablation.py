@@ -12,9 +12,9 @@ learned little take minutes.
 
 Runs lie in FOLDER, all variants of the first seed first, --jobs of them at a time on a thread each. The JSON file is
 written after each run; the same command goes on where it was ended. Variants are compared at equal time: what needs
-more of it to pay is at a disadvantage ("twice the time" says how much more there is to gain). So is, in a short run,
-what keeps a model from learning its training pairs by heart: --pairs trains on the first N of them alone, so that few
-minutes are as many epochs as a whole run has.
+more of it to pay is at a disadvantage (some are made for twice the time too). So is, in a short run, what keeps a model
+from learning its training pairs by heart: --pairs trains on the first N of them alone, so that few minutes are as many
+epochs as a whole run has.
 """
 
 import argparse
@@ -64,9 +64,13 @@ VARIANTS = {
     "another matrix for the head": ["model.tie_embeddings=false"],
     "moving average of the weights 0.99": ["train.ema=0.99"],
     "lower case": ["tokenizer.lowercase=true"],
-    "twice the time": [],
 }
-TIMES = {"twice the time": 2}
+TWICE = {
+    "twice the time": "preset",
+    "BPE dropout 0.1, twice the time": "BPE dropout 0.1",
+    "R-Drop 5, twice the time": "R-Drop 5",
+}
+VARIANTS |= {longer: VARIANTS[base] for longer, base in TWICE.items()}
 MEASURED_STEPS, WARMUP_PART = 15, 0.04
 CHECKPOINTS, AVERAGED = 40, 10
 BEAMS = 5
@@ -90,7 +94,8 @@ def main() -> None:
     torch.set_num_threads(1)
     report = read_report(options.json, {"cpu_seconds": options.cpu_seconds, "pairs": options.pairs})
     base = BASE if options.pairs is None else [*BASE, *first_pairs(options.pairs, options.folder)]
-    if unmeasured := [name for name in options.only if name not in report["cpu_seconds_per_step"]]:
+    of_these_steps = dict.fromkeys(TWICE.get(name, name) for name in options.only)
+    if unmeasured := [name for name in of_these_steps if name not in report["cpu_seconds_per_step"]]:
         report["cpu_seconds_per_step"] |= seconds_of_steps(unmeasured, base)
         save(report, options.json)
     done = {(run["variant"], run["seed"]) for run in report["runs"]}
@@ -98,8 +103,8 @@ def main() -> None:
     writing = threading.Lock()
 
     def measure(variant: str, seed: int) -> None:
-        seconds = options.cpu_seconds * TIMES.get(variant, 1)
-        n_steps = round(seconds / report["cpu_seconds_per_step"][variant])
+        seconds = options.cpu_seconds * (2 if variant in TWICE else 1)
+        n_steps = round(seconds / report["cpu_seconds_per_step"][TWICE.get(variant, variant)])
         run = trained(variant, seed, n_steps, base, options.folder)
         if not options.loss_only:
             run |= translations_measured(run["name"], options.folder)
@@ -126,13 +131,14 @@ def read_report(file: Path, options: dict[str, Any]) -> dict[str, Any]:
         "torch": torch.__version__,
         **options,
         "beams": BEAMS,
-        "variants": VARIANTS,
+        "variants": {},
         "cpu_seconds_per_step": {},
         "runs": [],
         "summary": {},
     }
     if file.exists():
         report |= json.loads(file.read_text())
+    report["variants"] = VARIANTS
     for name, value in options.items():
         if report[name] != value:
             raise SystemExit(f"{file}: its runs have {name}={report[name]}; give another file for {value}")
