@@ -94,8 +94,8 @@ def main() -> None:
     torch.set_num_threads(1)
     report = read_report(options.json, {"cpu_seconds": options.cpu_seconds, "pairs": options.pairs})
     base = BASE if options.pairs is None else [*BASE, *first_pairs(options.pairs, options.folder)]
-    of_these_steps = dict.fromkeys(TWICE.get(name, name) for name in options.only)
-    if unmeasured := [name for name in of_these_steps if name not in report["cpu_seconds_per_step"]]:
+    step_kinds = dict.fromkeys(map(repeated_by, options.only))
+    if unmeasured := [name for name in step_kinds if name not in report["cpu_seconds_per_step"]]:
         report["cpu_seconds_per_step"] |= seconds_of_steps(unmeasured, base)
         save(report, options.json)
     done = {(run["variant"], run["seed"]) for run in report["runs"]}
@@ -104,7 +104,7 @@ def main() -> None:
 
     def measure(variant: str, seed: int) -> None:
         seconds = options.cpu_seconds * (2 if variant in TWICE else 1)
-        n_steps = round(seconds / report["cpu_seconds_per_step"][TWICE.get(variant, variant)])
+        n_steps = round(seconds / report["cpu_seconds_per_step"][repeated_by(variant)])
         run = trained(variant, seed, n_steps, base, options.folder)
         if not options.loss_only:
             run |= translations_measured(run["name"], options.folder)
@@ -122,6 +122,11 @@ def main() -> None:
         finally:
             pool.shutdown(cancel_futures=True)
     print(json.dumps(report["summary"], indent=1))
+
+
+def repeated_by(variant: str) -> str:
+    """The variant whose steps these are."""
+    return TWICE.get(variant, variant)
 
 
 def read_report(file: Path, options: dict[str, Any]) -> dict[str, Any]:
