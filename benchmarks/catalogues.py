@@ -20,7 +20,6 @@ import argparse
 import hashlib
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -37,6 +36,7 @@ from babel.messages.pofile import read_po
 from sklearn.feature_extraction.text import TfidfVectorizer
 from training_runs import last_metrics
 
+from clearformer.device import processor_name
 from clearformer.evaluation.translation import TranslationScores, evaluate_translation, score_translations
 from clearformer.run import load
 
@@ -72,7 +72,7 @@ def main() -> None:
     splits, counts = split(messages(catalogues))
     files = write(splits, options.folder, source, target)
     told: dict[str, Any] = {
-        "machine": platform.processor() or platform.machine(),
+        "machine": processor_name(),
         "torch": torch.__version__,
         "languages": options.languages,
         "catalogues": sorted({file.stem for file in catalogues}),

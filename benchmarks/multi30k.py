@@ -5,7 +5,8 @@
     done
     python benchmarks/multi30k.py en-de-1 en-de-2 en-de-3 [--curve] [--json FILE] [--figure FILE.png]
 
-CLEARFORMER_DATA names the folder with `multi30k`. What is measured is the mean of each run's last ten checkpoints,
+CLEARFORMER_DATA names the folder with `multi30k`; its validation and test pairs are read, whatever a run has learned
+from, so long as `data.languages` names its direction. What is measured is the mean of each run's last ten checkpoints,
 translating by beam search of 5 and greedily. The length penalty of the search is chosen on the validation pairs: one
 for all runs of a direction, by the mean of their lower-cased BLEU; it stays 1 unless another is better by 0.2. The test
 pairs are translated once with it. BLEU is counted three times: on the plain text, on the plain text without regard to
@@ -16,7 +17,6 @@ Prints one JSON object: all runs, and for each direction the mean and the standa
 
 import argparse
 import json
-import platform
 import statistics
 from collections import defaultdict
 from pathlib import Path
@@ -25,11 +25,12 @@ from typing import Any
 import torch
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-from clearformer.data import PairDataset, PairsData
-from clearformer.data.pairs.files import PairSplit
+from clearformer.data import PairsData
+from clearformer.data.pairs.source import Pair
+from clearformer.data.pairs.sources import open_pairs
+from clearformer.device import processor_name
 from clearformer.evaluation.translation import TranslationScores, bleu, evaluate_translation
 from clearformer.run import Run, load
-from clearformer.runs.own_data import read_own_data
 from clearformer.training.store.checkpoint import list_checkpoints, step_of
 
 BEAMS = 5
@@ -40,10 +41,9 @@ PUBLISHED = 41.02  # English to German, 2.6M parameters, lower-cased and tokeniz
 FIGURES = ("bleu_moses", "bleu_lowercase", "bleu", "chrf")
 
 
-def splits_of(run: Run) -> dict[str, PairSplit]:
-    prepared = read_own_data(run).prepared
-    assert isinstance(prepared, PairDataset)
-    return prepared.splits
+def pairs_of(run: Run, split: str) -> list[Pair]:
+    """Multi30k's pairs of one split, in the run's direction."""
+    return open_pairs(PairsData(name="multi30k", languages=direction_of(run))).read().splits[split]
 
 
 def moses(text: str, language: str) -> str:
@@ -60,13 +60,13 @@ def bleu_by_moses(scores: TranslationScores, language: str) -> float:
 
 
 def translated(
-    run: Run, split: PairSplit, beams: int = BEAMS, length_penalty: float = 1.0
+    run: Run, pairs: list[Pair], beams: int = BEAMS, length_penalty: float = 1.0
 ) -> TranslationScores:
-    """A model's translations of a split, with their scores."""
+    """A model's translations of some pairs, with their scores."""
     return evaluate_translation(
         run,
-        split.source_texts,
-        split.target_texts,
+        [pair.source for pair in pairs],
+        [pair.target for pair in pairs],
         beams=beams,
         length_penalty=length_penalty,
         dtype=getattr(torch, run.config.train.dtype),
@@ -76,7 +76,7 @@ def translated(
 def bleu_by_penalty(name: str) -> dict[float, float]:
     """Lower-cased BLEU of the validation pairs, for each length penalty."""
     run = load(name, average=LAST)
-    val = splits_of(run)["val"]
+    val = pairs_of(run, "val")
     return {alpha: translated(run, val, length_penalty=alpha).bleu_lowercase.score for alpha in PENALTIES}
 
 
@@ -92,9 +92,10 @@ def figures(run: Run, scores: TranslationScores) -> dict[str, Any]:
 
 
 def languages(run: Run) -> list[str]:
-    assert isinstance(run.config.data, PairsData)
-    assert run.config.data.languages is not None
-    return run.config.data.languages.split("-")
+    data = run.config.data
+    if not isinstance(data, PairsData) or data.language_pair is None:
+        raise SystemExit("a run does not tell its direction: train it with data.languages=en-de, say")
+    return list(data.language_pair)
 
 
 def direction_of(run: Run) -> str:
@@ -106,13 +107,13 @@ def seconds_by_step(run: Run) -> dict[int, float]:
     return {line["step"]: line["seconds"] for line in lines}
 
 
-def curve(name: str, split: PairSplit) -> list[dict[str, float]]:
+def curve(name: str, pairs: list[Pair]) -> list[dict[str, float]]:
     """Lower-cased BLEU of every fourth checkpoint, with the seconds of training before it."""
     run = load(name)
     seconds, points = seconds_by_step(run), []
     for checkpoint in list_checkpoints(run.folder.checkpoints)[::-1][3::4]:
         step = step_of(checkpoint)
-        score = translated(load(name, str(step)), split).bleu_lowercase.score
+        score = translated(load(name, str(step)), pairs).bleu_lowercase.score
         points.append({"step": step, "seconds": seconds[step], "bleu_lowercase": score})
     return points
 
@@ -138,7 +139,7 @@ def best_penalty(on_val: list[dict[float, float]]) -> float:
 
 def report(name: str, on_val: dict[float, float], length_penalty: float, with_curve: bool) -> dict[str, Any]:
     run = load(name, average=LAST)
-    test = splits_of(run)["test"]
+    test = pairs_of(run, "test")
     told = {
         "run": name,
         "direction": direction_of(run),
@@ -220,7 +221,7 @@ def main() -> None:
     penalties = chosen_penalties(on_val)
     reports = [report(name, on_val[name], penalties[name], with_curve) for name in arguments.runs]
     told = {
-        "machine": platform.processor() or platform.machine(),
+        "machine": processor_name(),
         "torch": torch.__version__,
         "beams": BEAMS,
         "averaged": LAST,

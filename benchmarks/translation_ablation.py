@@ -20,7 +20,6 @@ epochs as a whole run has.
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -35,7 +34,7 @@ from training_runs import last_metrics
 
 from clearformer.data import PairsData
 from clearformer.data.pairs.sources import open_pairs
-from clearformer.device import keep_freed_memory
+from clearformer.device import keep_freed_memory, processor_name
 from clearformer.files import write_file
 from clearformer.presets import resolve_run
 from clearformer.training.processes.distributed import Processes
@@ -132,7 +131,7 @@ def repeated_by(variant: str) -> str:
 def read_report(file: Path, options: dict[str, Any]) -> dict[str, Any]:
     """The report so far, or a new one; SystemExit where that is of other options."""
     report = {
-        "machine": platform.processor() or platform.machine(),
+        "machine": processor_name(),
         "torch": torch.__version__,
         **options,
         "beams": BEAMS,
