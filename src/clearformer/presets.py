@@ -12,6 +12,7 @@ from clearformer.config import (
     as_written,
     explicit,
     flat,
+    nested,
     parse_override,
     read_toml,
     resolve,
@@ -429,21 +430,56 @@ def resolve_data(given: list[dict[str, Any]]) -> PrepareConfig:
     return resolve(PrepareConfig, *_one_source([sections, *given]))
 
 
+# Beside the data and the tokenizer, the settings that `auto` reads before it chooses.
+READ_BY_AUTO = {
+    f"train.{name}"
+    for name in ("max_seconds", "max_wall_seconds", "device", "dtype", "compile", "pretrained")
+}
+
+
 def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
     """Return what `auto` chooses for the data and time of some settings, with these laid over its choices."""
     begin_with = auto(_form_of_data(given))
     said = {key: value for layer in given for key, value in flat(layer).items()}
-    wanted = [explicit(begin_with), *given]
+    _check_objective(said, begin_with)
+    wanted = [explicit(begin_with), *map(_read_by_auto, given)]
     if _is_set(said.get("train.max_seconds")) and "train.max_wall_seconds" not in said:
         # The given limit is in place of the preset's own.
         wanted.append({"train": {"max_wall_seconds": NONE}})
-    chosen = auto_for(resolve(RunConfig, *_one_source(wanted)))
+    chosen = auto_for(_resolve_with_pretrained(begin_with, wanted), said)
     run = _resolve_with_pretrained(begin_with, [explicit(chosen), *given])
     if earlier := run.train.pretrained:  # whose model and tokens are in the place of the chosen ones
+        logger.info(
+            "auto: the model and its tokens are those of %s; steps are estimated for another", earlier
+        )
         chosen = _resolve_with_pretrained(begin_with, [explicit(chosen), {"train": {"pretrained": earlier}}])
+    if isinstance(run.data, PairsData) and "data.max_length" not in said:
+        run = run.replace(data=run.data.replace(max_length=run.model.max_seq_len - 1))
     if replaced := _replaced(chosen, run):
         logger.info("auto: replaced by your settings: %s", ", ".join(replaced))
     return run
+
+
+def _read_by_auto(layer: dict[str, Any]) -> dict[str, Any]:
+    """Return those settings of a layer that `auto` reads before it chooses; others may fit its choices alone."""
+    kept = {name: layer[name] for name in ("data", "tokenizer") if name in layer}
+    of_train = {key: value for key, value in flat(layer).items() if key in READ_BY_AUTO}
+    return kept | nested(of_train)
+
+
+def _check_objective(said: dict[str, Any], begin_with: RunConfig) -> None:
+    """Check that the objective, if one is given, is the one that `auto` has rules for.
+
+    Raises:
+        ConfigError: it is another one.
+    """
+    objective = said.get("train.objective", said.get("train.objective.kind"))
+    own = begin_with.train.objective.kind
+    if isinstance(objective, str) and objective not in (own, NONE):
+        raise ConfigError(
+            f"train.objective={shortened(objective)}: of these data, auto has rules for {own} alone; for another "
+            "objective begin with a preset that has it: clearformer presets"
+        )
 
 
 def _replaced(chosen: RunConfig, run: RunConfig) -> list[str]:

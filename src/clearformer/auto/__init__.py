@@ -6,7 +6,8 @@ The rules are pure functions of the budget, with one file for each form of data.
 """
 
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from clearformer.auto import labelled, pairs, text
@@ -27,16 +28,18 @@ class Rules(NamedTuple):
     Attributes:
         choose: Chooses the run for a budget; a pure function of it.
         typical: A typical budget; settings are laid over its run before anything is measured.
+        most_tokens: The longest context that the rules choose for texts of their own, in tokens.
     """
 
     choose: Callable[[Budget], Recommendation]
     typical: Budget
+    most_tokens: float = math.inf
 
 
 RULES = {
     "text": Rules(text.choose, text.TYPICAL),
-    "pairs": Rules(pairs.choose, pairs.TYPICAL),
-    "labelled": Rules(labelled.choose, labelled.TYPICAL),
+    "pairs": Rules(pairs.choose, pairs.TYPICAL, pairs.LONGEST),
+    "labelled": Rules(labelled.choose, labelled.TYPICAL, labelled.LONGEST),
 }
 
 
@@ -46,14 +49,18 @@ def auto(form: str = "text") -> RunConfig:
     return rules.choose(rules.typical).run
 
 
-def auto_for(wanted: RunConfig) -> RunConfig:
+def auto_for(wanted: RunConfig, said: Collection[str] = ()) -> RunConfig:
     """Choose the run for a configuration's data, time, device and processes, and log the reasons.
+
+    Args:
+        wanted: The configuration.
+        said: The keys of the settings that the user gave; those of the tokenizer request one.
 
     Raises:
         DataError: there are no such data.
     """
-    form, place = form_of(wanted.data.kind), Place.of_this_process()
-    choice = RULES[form].choose(measure(wanted, auto(form).tokenizer, place))
+    rules, place = RULES[form_of(wanted.data.kind)], Place.of_this_process()
+    choice = rules.choose(measure(wanted, said, rules.most_tokens, place))
     for reason in choice.reasons:
         logger.info("auto: %s", reason)
     run = for_processes(choice.run, place.count)

@@ -1,7 +1,7 @@
 """The budget on which `auto` decides: the size of the data, the time, and the machine's rate and memory."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from clearformer.auto.rate import usual_rate
 from clearformer.auto.vocabulary import LEAST_FOR_WORDS, Trial, try_words
 from clearformer.data import Data, LabelledData, PairsData, TextData, open_pairs
 from clearformer.data.labelled.sources import open_labelled
+from clearformer.data.reading import estimated_text_bytes
 from clearformer.data.text.sources import FileSource, open_source
 from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import DataError
@@ -28,8 +29,11 @@ SECONDS_BESIDE_STEPS = 6.0  # of a command, for its start, measuring, the last e
 # What training keeps for an element of the residual stream in each layer (about forty numbers), and, with dropout, for
 # an attention weight (itself, its factor, their product).
 STREAM_BYTES, PATTERN_BYTES = 40 * 2, 4 * 3
-GZIP_RATIO = 3  # a text's size over that of its .gz
 MOST_BYTES_PER_TOKEN = 4.0
+MORE_TOKENS = (
+    2  # some texts have so many times the tokens that their bytes let expect: codes and numbers, say
+)
+SHORTEST_CONTEXT = 64
 CHARACTERS_PER_SECOND = 60e6  # bytes of text that are tokenized per second
 WORDS_PER_SECOND = 5e6  # the same by BPE, where it was not measured
 OF_SHORT_TEXTS_PER_SECOND = 1e6  # the same for many short texts, mostly spent on training the tokenizer
@@ -41,14 +45,16 @@ class Budget:
 
     Attributes:
         n_bytes: The size of a running text, with the end that is held out of it; for pairs (both sides together) and
-            labelled texts, the size of the training split.
+            labelled texts, the size of the training split, without what no context of the rules holds.
         seconds: The wall-clock time of the whole command.
         rate: FLOP/s of large matrix products, in the dtype of training, by all of torchrun's processes together.
         memory: Bytes that training may take in one process.
         compile: Whether the step is compiled; None: if that pays.
         tokenizer: The requested tokenizer; None: the rules choose one.
+        has_vocabulary: Whether the size of its vocabulary is requested too; otherwise the rules choose that.
         n_texts: The number of training pairs or labelled texts; 1 for a running text.
-        longest: Bytes of the longest text, or longest side of a pair, in all splits; 0 for a running text.
+        longest: Bytes of the longest text, or longest side of a pair, in all splits, as far as a context may hold it;
+            0 for a running text.
         bits_saved: The bits per character that 1,024 BPE tokens save over 512 (`auto.vocabulary`); None: not measured.
         words_per_second: The bytes of a running text that BPE tokenizes in a second, measured likewise.
         has_held_out: Whether a running text's held-out part is given, as a file of its own.
@@ -61,6 +67,7 @@ class Budget:
     memory: float
     compile: bool | None = None
     tokenizer: TokenizerConfig | None = None
+    has_vocabulary: bool = True
     n_texts: int = 1
     longest: int = 0
     bits_saved: float | None = None
@@ -82,30 +89,38 @@ class Recommendation:
     reasons: list[str]
 
 
-def measure(wanted: RunConfig, tokenizer: TokenizerConfig, place: Place | None = None) -> Budget:
+def measure(
+    wanted: RunConfig, said: Collection[str] = (), most_tokens: float = math.inf, place: Place | None = None
+) -> Budget:
     """Measure the size of the data, and the machine's rate and memory, in about a second or less if the time is short.
 
     Args:
-        wanted: The data, time and device.
-        tokenizer: The default tokenizer; any other one in `wanted` counts as requested.
+        wanted: The data, time and device; and the tokenizer, if it is requested or that of an earlier run.
+        said: The keys of the settings that the user gave.
+        most_tokens: The longest context of the rules, in tokens; of longer texts only the beginning counts, and longer
+            pairs do not.
         place: The process's place among those that train together, all of which measure at the same time.
 
     Raises:
         DataError: there are no such data.
     """
-    size, place = size_of(wanted.data), place or Place()
+    size, place = size_of(wanted.data, most_tokens * MOST_BYTES_PER_TOKEN), place or Place()
     device = resolve_device(wanted.train.device)
     dtype = resolve_dtype(wanted.train.dtype, device)
-    requested = None if wanted.tokenizer == tokenizer else wanted.tokenizer
+    of_earlier = wanted.train.pretrained is not None
+    has_tokenizer = of_earlier or any(key.partition(".")[0] == "tokenizer" for key in said)
+    has_vocabulary = of_earlier or "tokenizer.vocab_size" in said
     seconds = min(filter(None, (wanted.train.max_wall_seconds, wanted.train.max_seconds)), default=SECONDS)
-    trial = None if requested else trial_of(wanted.data, size.n_bytes)
+    asks_for_words = not has_vocabulary and wanted.tokenizer.kind == "bpe"
+    trial = trial_of(wanted.data, size.n_bytes) if asks_for_words or not has_tokenizer else None
     return Budget(
         n_bytes=size.n_bytes,
         seconds=seconds,
         rate=place.count * usual_rate(dtype, device, seconds=min(RATE_SECONDS, RATE_SHARE * seconds)),
         memory=memory_of(device) / 2 / sharing(device, place.n_here),
         compile=None if wanted.train.compile == "auto" else wanted.train.compile,
-        tokenizer=requested,
+        tokenizer=wanted.tokenizer if has_tokenizer else None,
+        has_vocabulary=has_vocabulary,
         n_texts=size.n_texts,
         longest=size.longest,
         n_labels=size.n_labels,
@@ -130,18 +145,27 @@ class Size(NamedTuple):
     n_labels: int = 0
 
 
-def size_of(data: Data) -> Size:
-    """Measure the size of a text, of pairs or of labelled texts."""
+def size_of(data: Data, most_bytes: float = math.inf) -> Size:
+    """Measure the size of a text, of pairs or of labelled texts.
+
+    No more than `most_bytes` of a labelled text count; pairs with a longer side do not, unless there are no others.
+    """
     if isinstance(data, PairsData):
         pairs = open_pairs(data).read().splits
         sides = {
             name: [(len(p.source.encode()), len(p.target.encode())) for p in pairs[name]] for name in pairs
         }
+        sides = {
+            name: [pair for pair in split if max(pair) <= most_bytes] or split
+            for name, split in sides.items()
+        }
         longest = max(max(pair) for split in sides.values() for pair in split)
         return Size(sum(map(sum, sides["train"])), len(sides["train"]), longest)
     if isinstance(data, LabelledData):
         texts = open_labelled(data).splits
-        sizes = {name: [len(each.text.encode()) for each in texts[name]] for name in texts}
+        sizes = {
+            name: [int(min(len(each.text.encode()), most_bytes)) for each in texts[name]] for name in texts
+        }
         longest = max(size for split in sizes.values() for size in split)
         n_labels = len({each.label for each in texts["train"]})
         return Size(sum(sizes["train"]), len(sizes["train"]), longest, n_labels)
@@ -149,7 +173,7 @@ def size_of(data: Data) -> Size:
 
 
 def text_bytes(data: TextData) -> int:
-    """Return the size of a text in bytes; for gzip files an estimate.
+    """Return the size of a text in bytes; for large gzip and JSON lines files an estimate.
 
     Raises:
         DataError: there is no such text, or it is empty.
@@ -157,8 +181,7 @@ def text_bytes(data: TextData) -> int:
     source = open_source(data).by_split()["train"]
     if not isinstance(source, FileSource):
         return sum(len(chunk.text.encode()) for chunk in source.documents())
-    sizes = ((path.stat().st_size, path.suffix == ".gz") for path in source.files)
-    n_bytes = sum(size * (GZIP_RATIO if packed else 1) for size, packed in sizes)
+    n_bytes = sum(estimated_text_bytes(path, source.field) for path in source.files)
     if not n_bytes:
         raise DataError(f"{source.description}: there is no text in it")
     return n_bytes
@@ -254,6 +277,26 @@ def bytes_per_token(tokenizer: TokenizerConfig) -> float:
     return max(1.0, min(0.4 * math.log2(vocabulary_of(tokenizer)) - 1.6, MOST_BYTES_PER_TOKEN))
 
 
+def requested_tokenizer(budget: Budget, vocab_size: int) -> TokenizerConfig | None:
+    """Return the requested tokenizer, with `vocab_size` tokens if only others of its settings are requested."""
+    tokenizer = budget.tokenizer
+    if tokenizer is None or budget.has_vocabulary or not hasattr(tokenizer, "vocab_size"):
+        return tokenizer
+    return tokenizer.replace(vocab_size=vocab_size)
+
+
+def context_for(longest: int, tokenizer: TokenizerConfig, most: int) -> int:
+    """Return a power of two that holds the longest text, even if it has twice as many tokens as estimated.
+
+    Args:
+        longest: Its bytes.
+        tokenizer: Its tokenizer; no token has less than a byte.
+        most: The most that is returned, whatever the longest text.
+    """
+    n_tokens = longest / max(1.0, bytes_per_token(tokenizer) / MORE_TOKENS) + 2  # and two special ones
+    return min(most, max(SHORTEST_CONTEXT, 2 ** math.ceil(math.log2(n_tokens))))
+
+
 def words_for(tokenizer: TokenizerConfig) -> str:
     """Describe a tokenizer: `char`, or `bpe with a vocabulary of 1,024`."""
     size = getattr(tokenizer, "vocab_size", None)
@@ -268,8 +311,17 @@ def reason_of_time(budget: Budget, seconds: float, utilisation: float) -> str:
     )
 
 
-def reason_of_size(wanted: float, by_time: float, limits: str) -> str:
-    """State what decides a model's parameters: the time; or its limits, such as "the memory", if these allow fewer."""
+def reason_of_size(wanted: float, by_time: float, limits: str, largest: float = math.inf) -> str:
+    """State what decides a model's parameters: the time, or what allows fewer.
+
+    Args:
+        wanted: The parameters by time and limits.
+        by_time: Those by time alone.
+        limits: The limits, such as "the memory".
+        largest: Those of the rules' largest shape.
+    """
+    if wanted >= largest:
+        return "these rules know no larger model"
     if wanted < by_time:
         return f"time for {by_time / 1e6:.1f}M, limited by {limits}"
     return "scaled with the square root of the FLOPs"

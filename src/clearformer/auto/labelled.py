@@ -16,11 +16,13 @@ from clearformer.auto.budget import (
     Recommendation,
     block_parameters,
     bytes_per_token,
+    context_for,
     largest_shape,
     parts_for,
     reason_of_size,
     reason_of_time,
     reason_to_end,
+    requested_tokenizer,
     seconds_of_steps,
     words_for,
 )
@@ -44,6 +46,7 @@ UTILISATION = 0.2  # of large products' rate, by uncompiled steps of short texts
 
 REFERENCE_FLOPS = 2e12
 REFERENCE_PARAMETERS = 0.8e6
+PARAMETERS_PER_BYTE = 50  # more parameters for each byte of the texts only memorise them
 BYTES_PER_WORD = 60  # bytes of text for each token of the vocabulary
 LEAST_VOCABULARY, MOST_VOCABULARY = 500, 14_000
 BATCH, SMALL_BATCH = 64, 32  # texts
@@ -55,7 +58,7 @@ MOST_LEFT_OUT, LEFT_OUT_PER_PASS = 0.3, 0.03  # of WordPiece's longest matches
 # Steps: from here on, the mean of the weights over the last hundred no longer includes the beginning.
 LEAST_FOR_A_MEAN = 200
 HEAD = 32
-LONGEST, SHORTEST = 256, 64
+LONGEST = 256  # tokens; longer texts are truncated
 SHAPES = (
     (64, 1),
     (128, 1),
@@ -74,14 +77,15 @@ SHAPES = (
 def choose(budget: Budget) -> Recommendation:
     """Choose the run for a budget; a pure function of it."""
     budget = replace(budget, compile=bool(budget.compile))  # compiling does not pay for steps of many shapes
-    tokenizer = budget.tokenizer or WordPieceTokenizerSpec(
-        vocab_size=vocabulary_for(budget.n_bytes), lowercase=True
-    )
+    size = vocabulary_for(budget.n_bytes)
+    tokenizer = requested_tokenizer(budget, size) or WordPieceTokenizerSpec(vocab_size=size, lowercase=True)
     seconds = max(budget.seconds / 4, seconds_of_steps(budget, tokenizer) - seconds_of_baseline(budget))
     flops = flops_of(budget, seconds)
-    context = context_for(budget.longest / bytes_per_token(tokenizer))
+    context = context_for(budget.longest, tokenizer, LONGEST)
     tokens_each = max(1.0, min(context, budget.n_bytes / budget.n_texts / bytes_per_token(tokenizer)))
-    d_model, n_layers = largest_shape(SHAPES, block_parameters, parameters_for(flops, budget.memory))
+    d_model, n_layers = largest_shape(
+        SHAPES, block_parameters, parameters_for(flops, most_parameters(budget))
+    )
     flops_per_text = 6 * block_parameters(d_model, n_layers) * tokens_each
     n_read = min(flops / flops_per_text, MOST_PASSES * budget.n_texts)
     batch = BATCH if n_read / BATCH >= LEAST_STEPS else SMALL_BATCH
@@ -151,19 +155,19 @@ def wordpiece_dropout_for(passes: float) -> float:
     return round(min(MOST_LEFT_OUT, LEFT_OUT_PER_PASS * max(0.0, passes - FRESH_PASSES)), 2)
 
 
-def context_for(longest: float) -> int:
-    """Return a power of two that holds the longest text, up to `LONGEST`; longer texts are truncated."""
-    return min(LONGEST, max(SHORTEST, 2 ** math.ceil(math.log2(max(longest, 1) + 2))))
-
-
 def flops_of(budget: Budget, seconds: float) -> float:
     """Return the floating-point operations of the steps."""
     return seconds * budget.rate * UTILISATION
 
 
-def parameters_for(flops: float, memory: float = math.inf) -> float:
-    """Return the blocks' parameters: in proportion to the FLOPs' square root (Hoffmann et al. 2022), within memory."""
-    return min(REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS), memory / 20)
+def parameters_for(flops: float, most: float = math.inf) -> float:
+    """Return the blocks' parameters: in proportion to the FLOPs' square root (Hoffmann et al. 2022), up to a limit."""
+    return min(REFERENCE_PARAMETERS * math.sqrt(flops / REFERENCE_FLOPS), most)
+
+
+def most_parameters(budget: Budget) -> float:
+    """Return the most parameters for the texts and the memory."""
+    return min(PARAMETERS_PER_BYTE * budget.n_bytes, budget.memory / 20)
 
 
 def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, passes: float) -> list[str]:
@@ -172,7 +176,12 @@ def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, pas
     assert isinstance(objective, ClassificationObjective)
     n_parameters = block_parameters(model.d_model, model.n_layers)
     flops = flops_of(budget, seconds)
-    of_size = reason_of_size(parameters_for(flops, budget.memory), parameters_for(flops), "the memory")
+    of_size = reason_of_size(
+        parameters_for(flops, most_parameters(budget)),
+        parameters_for(flops),
+        "the texts or the memory",
+        block_parameters(*SHAPES[-1]),
+    )
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
         f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: {of_size}",

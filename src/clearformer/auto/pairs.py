@@ -16,11 +16,13 @@ from clearformer.auto.budget import (
     Budget,
     Recommendation,
     bytes_per_token,
+    context_for,
     largest_shape,
     parts_for,
     reason_of_size,
     reason_of_time,
     reason_to_end,
+    requested_tokenizer,
     seconds_of_steps,
     words_for,
 )
@@ -61,7 +63,7 @@ FRESH_PASSES, MOST_PASSES = 3, 100
 MOST_DROPOUT = 0.3
 WARMUP_SHARE = 0.04  # of the steps
 HEAD = 32
-SHORTEST, LONGEST = 64, 1024
+LONGEST = 1024  # tokens; longer pairs are left out
 SHAPES = (
     (64, 1),
     (128, 1),
@@ -79,7 +81,8 @@ SHAPES = (
 def choose(budget: Budget) -> Recommendation:
     """Choose the run for a budget; a pure function of it."""
     budget = replace(budget, compile=bool(budget.compile))  # compiling does not pay for steps of many shapes
-    tokenizer = budget.tokenizer or BPETokenizerSpec(vocab_size=vocabulary_for(budget))
+    size = vocabulary_for(budget)
+    tokenizer = requested_tokenizer(budget, size) or BPETokenizerSpec(vocab_size=size)
     seconds = seconds_of_steps(budget, tokenizer)
     flops = seconds * budget.rate * UTILISATION
     growth = flops / REFERENCE_FLOPS
@@ -89,7 +92,7 @@ def choose(budget: Budget) -> Recommendation:
     flops_per_token = 6 * (block_parameters(d_model, n_layers) + vocabulary_of(tokenizer) * d_model)
     read = min(flops / flops_per_token, MOST_PASSES * n_tokens)
     batch_tokens = min(batch_for(growth, n_tokens), tokens_in_memory(budget.memory, vocabulary_of(tokenizer)))
-    context = context_for(budget.longest / bytes_per_token(tokenizer))
+    context = context_for(budget.longest, tokenizer, LONGEST)
     n_steps = max(1, round(read / batch_tokens))
     most_steps = max(1, round(MOST_PASSES * n_tokens / batch_tokens))
     passes = read / n_tokens
@@ -174,14 +177,6 @@ def lr_for(growth: float) -> float:
     return float(f"{min(MOST_LR, max(LEAST_LR, REFERENCE_LR * growth**-0.08)):.2g}")
 
 
-def context_for(longest: float) -> int:
-    """Return a power of two that holds the longest side, even if it has half as many tokens again as estimated.
-
-    It is at most `LONGEST`; longer pairs are left out.
-    """
-    return min(LONGEST, max(SHORTEST, 2 ** math.ceil(math.log2(max(1.5 * longest, 1)))))
-
-
 def dropout_for(passes: float) -> float:
     """Return no dropout up to three passes over the pairs, then 0.06 more for each doubling."""
     return round(min(MOST_DROPOUT, 0.06 * math.log2(max(passes, FRESH_PASSES) / FRESH_PASSES)), 2)
@@ -201,7 +196,7 @@ def reasons_of(
     assert isinstance(objective, TranslationObjective)
     by_time = parameters_by_time(flops / REFERENCE_FLOPS)
     n_parameters = block_parameters(model.d_model, model.n_layers)
-    of_size = reason_of_size(wanted, by_time, "the pairs or the memory")
+    of_size = reason_of_size(wanted, by_time, "the pairs or the memory", block_parameters(*SHAPES[-1]))
     if wanted == LEAST_PARAMETERS:
         of_size = "with fewer, steps would not be faster in proportion"
     reasons = [

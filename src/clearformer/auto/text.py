@@ -23,6 +23,7 @@ from clearformer.auto.budget import (
     reason_of_size,
     reason_of_time,
     reason_to_end,
+    requested_tokenizer,
     seconds_but_for,
     seconds_of_steps,
     seconds_to_prepare,
@@ -74,7 +75,7 @@ EVALUATION_SHARE = 0.02  # of the run's FLOPs, for evaluating all held-out text
 
 def choose(budget: Budget) -> Recommendation:
     """Choose the run for a budget; a pure function of it."""
-    tokenizer = budget.tokenizer or choose_tokenizer(budget)
+    tokenizer = requested_tokenizer(budget, vocabulary_for(budget)) or choose_tokenizer(budget)
     seconds = seconds_of_steps(budget, tokenizer)
     flops = seconds * budget.rate * UTILISATION
     growth = flops / REFERENCE_FLOPS
@@ -130,20 +131,22 @@ def choose(budget: Budget) -> Recommendation:
 
 
 def choose_tokenizer(budget: Budget) -> TokenizerConfig:
-    """Choose a BPE with more tokens if they save bits, and still more if there is text and time to learn them.
+    """Choose a BPE, or characters if the text is small, or if there is no time to tokenize all of it by BPE."""
+    words = BPETokenizerSpec(vocab_size=vocabulary_for(budget))
+    most_seconds = PREPARING_SHARE * seconds_but_for(budget, SECONDS_BESIDE_STEPS)
+    has_time = seconds_to_prepare(budget, words) <= most_seconds
+    return words if budget.n_bytes >= LEAST_FOR_WORDS and has_time else CharTokenizerSpec()
 
-    Choose characters if the text is small, or if there is no time to tokenize all of it by BPE.
-    """
+
+def vocabulary_for(budget: Budget) -> int:
+    """Return the size of a vocabulary of BPE: larger if that saves bits, or if there is text and time to learn it."""
     n_bytes, flops = budget.n_bytes, budget.seconds * budget.rate * UTILISATION
     saved = budget.bits_saved
     least_saved = LEAST_SAVED if flops >= FEW_FLOPS else LEAST_SAVED_BY_FEW
     size = FEW if (n_bytes < LITTLE_TEXT if saved is None else saved < least_saved) else MANY
     if n_bytes >= 20e6 and flops >= 1e15:
         size = 4096 if n_bytes < 200e6 else 16_384
-    words = BPETokenizerSpec(vocab_size=size)
-    most_seconds = PREPARING_SHARE * seconds_but_for(budget, SECONDS_BESIDE_STEPS)
-    has_time = seconds_to_prepare(budget, words) <= most_seconds
-    return words if n_bytes >= LEAST_FOR_WORDS and has_time else CharTokenizerSpec()
+    return size
 
 
 def parameters_for(growth: float, n_bytes: float, memory: float) -> float:

@@ -22,6 +22,7 @@ from clearformer.errors import DataError, did_you_mean
 from clearformer.files import whole_path
 
 BLOCK_BYTES = 1 << 20
+SAMPLED_BYTES = 2 * BLOCK_BYTES  # of a packed file or one of JSON lines, for an estimate of its text
 GZIP_MAGIC = b"\x1f\x8b"
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 MARK = codecs.BOM_UTF8.decode()
@@ -84,6 +85,37 @@ def extents_of_documents(path: Path, field: str) -> Iterator[tuple[int, int, int
     start = len(head) if head == codecs.BOM_UTF8 else 0
     if n_bytes > start:
         yield start, n_bytes, n_bytes - start
+
+
+def estimated_text_bytes(path: Path, field: str) -> int:
+    """Estimate the bytes of a file's text by those of its beginning; exact for plain files and for small ones.
+
+    Raises:
+        DataError: the file cannot be read, or a line in its beginning does not hold `field`.
+    """
+    n_bytes = path.stat().st_size * unpacked_ratio(path)
+    if not is_jsonl(path):
+        return round(n_bytes)
+    in_text = end = 0
+    for _, end, size in extents_of_documents(path, field):
+        in_text += size
+        if end >= SAMPLED_BYTES:
+            return round(n_bytes * in_text / end)
+    return in_text
+
+
+def unpacked_ratio(path: Path) -> float:
+    """Return the size of the unpacked beginning of a gzip file over its packed size; 1 for another file."""
+    with path.open("rb") as file:
+        packed = file.read(SAMPLED_BYTES)
+    if not packed.startswith(GZIP_MAGIC):
+        return 1.0
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS + 16)  # 16: with gzip's header
+    try:
+        n_unpacked = len(unpacker.decompress(packed))
+    except zlib.error:
+        return 1.0  # reading it will say what is damaged
+    return n_unpacked / (len(packed) - len(unpacker.unused_data))
 
 
 def read_documents(path: Path, field: str) -> Iterator[Chunk]:

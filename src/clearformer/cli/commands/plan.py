@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearformer.cli.importing import importing
-from clearformer.cli.options import AsJson, Config, Settings, named_as_options
+from clearformer.cli.options import AsJson, Config, Settings, named_as_options, show_log
 from clearformer.cli.tables import paragraph, table
 from clearformer.cli.units import readable_bytes, readable_rate, readable_seconds
 from clearformer.errors import count
@@ -37,13 +37,18 @@ def plan(
 ) -> None:
     """Show a run's parameters, FLOPs, memory and time, without training."""
     with importing():
-        from clearformer.presets import resolve_run
+        from clearformer.presets import resolve_settings, split_arguments
         from clearformer.training.planning.run_plan import notes_on, plan_run
 
-    run = resolve_run(arguments or [], config)
+    show_log()
+    preset, given = split_arguments(arguments or [], config)
+    run = resolve_settings(preset, given)
     with named_as_options(options.params):
         planned = plan_run(run, device)
-    for note in notes_on(run):
+    notes = notes_on(run)
+    if preset == "auto" and device != MEASURE:
+        notes.append(f"note: auto chose this run for the time that it has here, not on {device}")
+    for note in notes:
         typer.echo(note, err=True)
     if as_json:
         typer.echo(json.dumps(asdict(planned)))

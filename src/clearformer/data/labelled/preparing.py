@@ -56,6 +56,7 @@ logger = logging.getLogger(__name__)
 
 FAMILY = "encoder"
 ENCODED_AT_ONCE = 1000
+MOST_NAMED = 5  # labels in a note
 LABELLED_VERSION = 2  # of the prepared data apart from the shards, which have a version of their own
 
 
@@ -126,10 +127,13 @@ class LabelledDataset:
     @property
     def notes(self) -> Iterator[str]:
         """Remarks on unusual properties of the data, one line each."""
-        for label, n in self.unlearnt.items():
+        if n_labels := len(self.unlearnt):
+            named = ", ".join(map(repr, list(self.unlearnt)[:MOST_NAMED]))
+            others = f" and {n_labels - MOST_NAMED:,} more" if n_labels > MOST_NAMED else ""
+            label, it = ("label", "it") if n_labels == 1 else ("labels", "them")
             yield (
-                f"val: {count(n, 'text')} left out: no training text has the label {label!r}; add texts "
-                "with it"
+                f"val: {count(sum(self.unlearnt.values()), 'text')} left out: no training text has the {label} "
+                f"{named}{others}; add texts with {it}"
             )
         for name, entry in self.manifest["splits"].items():
             if n := entry.get("n_also_in_train"):

@@ -288,7 +288,7 @@ class _Preparation:
         if min(lengths) > limit:
             raise DataError(
                 f"data.max_length={limit} leaves no pair in the {name} split: its shortest has {min(lengths)} tokens; "
-                "set it to that or more"
+                "set it, and model.max_seq_len, to that or more"
             )
         return [at for at, length in enumerate(lengths) if length <= limit]
 

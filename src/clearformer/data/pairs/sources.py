@@ -114,6 +114,8 @@ class TabSeparated(PairFiles):
             source, *rest = line.split("\t")
             if len(rest) != 1:
                 fix = f"; cut -f1,2 {self.path.name} keeps the first two columns" if rest else ""
+                if "\r" in line:
+                    fix = ", and carriage returns for line ends: make them newlines, as tr '\\r' '\\n' does"
                 raise DataError(
                     f"{self.path}, line {number}: a line must be source<TAB>target, with one tab; "
                     f"this one has {len(rest) or 'none'}{fix}"

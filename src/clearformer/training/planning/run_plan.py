@@ -91,4 +91,9 @@ def notes_on(run: RunConfig) -> list[str]:
             f"note: the number of labels is not known yet; the plan assumes {n_classes}. "
             f"Set another with model.n_classes=N"
         )
+    if isinstance(run.data, LabelledData):
+        notes.append(
+            "note: the lengths of the texts are not known yet; the plan takes each to have "
+            f"{run.model.max_seq_len} tokens, and steps of shorter ones take less time"
+        )
     return notes
