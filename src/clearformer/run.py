@@ -275,6 +275,10 @@ def check_labels(labels: Any, model: Transformer, config: RunConfig | None) -> N
         raise UserError("labels: the model has no classes (n_classes); remove them")
     if not isinstance(labels, tuple | list) or not all(isinstance(label, str) for label in labels):
         raise UserError(f"labels takes the names of the classes; got {shown(labels)}")
+    if not all(label.strip() for label in labels):
+        raise UserError(
+            f"labels: a class needs a name, as texts without any are given none; got {shown(labels)}"
+        )
     if len(labels) != n_classes:
         raise UserError(
             f"labels: {count(len(labels), 'name')}, but the model has {n_classes} classes (n_classes)"

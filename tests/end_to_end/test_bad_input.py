@@ -272,6 +272,11 @@ def test_a_new_line_that_is_none_is_told(
     text.write_text(text.read_text() + "\\\n")
     assert main(train(text, "--run", "b")) == 0
     capsys.readouterr()
+    assert main(["generate", "b", "--prompt", "fox", "--stop", r"\n", "--max-new-tokens", "1"]) == 0
+    assert (
+        r"note: --stop: contains a backslash and an n; for a newline, type --stop $'\n'"
+        in capsys.readouterr().err
+    )
     assert main(["generate", "b", "--prompt", r"fox\n", "--max-new-tokens", "1"]) == 0
     assert r"$'fox\n'" in capsys.readouterr().err
 

@@ -540,6 +540,21 @@ def test_without_scikit_learn_a_classifier_is_measured_and_the_baseline_is_not(
     assert json.loads(says("eval", "pets", "--json"))["baseline"] is None
 
 
+def test_without_sacrebleu_a_translator_s_loss_is_measured_all_the_same(
+    says: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = json.loads(says("eval", "pairs", "--json"))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sacrebleu"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    printed = says("eval", "pairs")
+    assert "perplexity" in printed
+    assert "Not translated: BLEU and chrF need sacrebleu" in " ".join(printed.split())
+    without = json.loads(says("eval", "pairs", "--json"))
+    assert without["loss"] == whole["loss"]
+    assert without["bleu"] is without["chrf"] is None
+
+
 def test_a_run_of_files_without_a_header_is_evaluated_on_files_with_one(
     four_runs: Path, says: Says, tmp_path: Path
 ) -> None:

@@ -230,6 +230,16 @@ def test_standard_input_that_is_compressed_is_said_to_be(
     assert "standard input: compressed by gzip: unpack it first" in fails(*arguments)
 
 
+@pytest.mark.parametrize("name", ["file.txt", "beams.txt"])
+def test_a_file_with_the_name_of_an_option_is_named_by_its_own(
+    fails: Fails, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text("a" * M + "\n")
+    assert f"{name}, line 1: {M + 1} tokens" in fails("translate", "pairs", name)
+    assert "--" not in fails("translate", "pairs", name)
+
+
 def test_a_line_longer_than_the_positions_is_named(fails: Fails, tmp_path: Path) -> None:
     long = tmp_path / "long.txt"
     long.write_text("abc\n" + "a" * M + "\n")

@@ -145,6 +145,7 @@ def test_what_is_said_of_a_run_is_checked(settings: dict[str, Any], line: str) -
         (("a", "b"), r"^labels: 2 names, but the model has 3 classes \(n_classes\)$"),
         ("abc", "^labels takes the names of the classes; got 'abc'$"),
         (("a", "b", 3), "^labels takes the names"),
+        (("a", " ", "c"), "^labels: a class needs a name"),
     ],
 )
 def test_labels_are_one_for_each_class(labels: Any, line: str) -> None:
@@ -244,7 +245,7 @@ def test_a_run_tells_the_preset_that_it_began_with_and_goes_on_by_the_same_call(
 
 
 def test_auto_goes_on_by_the_call_that_began_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presets, "auto_for", lambda config: config)  # nothing is measured
+    monkeypatch.setattr(presets, "auto_for", lambda config, said: config)  # nothing is measured
 
     def call(**how: Any) -> cf.Run:
         return cf.train(

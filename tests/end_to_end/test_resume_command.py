@@ -209,7 +209,7 @@ def test_a_run_by_auto_is_not_measured_again(
 ) -> None:
     """What it would choose on another machine, or a busier one, is not what the run is."""
     chosen = resolve_run([*TEXT, "train.max_steps=1"], None)
-    monkeypatch.setattr(presets, "auto_for", lambda wanted: chosen)
+    monkeypatch.setattr(presets, "auto_for", lambda wanted, said: chosen)
     command = (
         "auto",
         "data.path=text.txt",

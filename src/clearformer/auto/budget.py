@@ -51,7 +51,6 @@ class Budget:
         memory: Bytes that training may take in one process.
         compile: Whether the step is compiled; None: if that pays.
         tokenizer: The requested tokenizer; None: the rules choose one.
-        has_vocabulary: Whether the size of its vocabulary is requested too; otherwise the rules choose that.
         n_texts: The number of training pairs or labelled texts; 1 for a running text.
         longest: Bytes of the longest text, or longest side of a pair, in all splits, as far as a context may hold it;
             0 for a running text.
@@ -59,6 +58,8 @@ class Budget:
         words_per_second: The bytes of a running text that BPE tokenizes in a second, measured likewise.
         has_held_out: Whether a running text's held-out part is given, as a file of its own.
         n_labels: The number of labels; 0 for texts without.
+        has_vocabulary: Whether the size of the requested tokenizer's vocabulary is requested too; otherwise the rules
+            choose it.
     """
 
     n_bytes: int
@@ -67,13 +68,13 @@ class Budget:
     memory: float
     compile: bool | None = None
     tokenizer: TokenizerConfig | None = None
-    has_vocabulary: bool = True
     n_texts: int = 1
     longest: int = 0
     bits_saved: float | None = None
     words_per_second: float = WORDS_PER_SECOND
     has_held_out: bool = False
     n_labels: int = 0
+    has_vocabulary: bool = True
 
     @property
     def is_compiled(self) -> bool:

@@ -103,6 +103,8 @@ def named_as_options(names: Collection[str], others: Mapping[str, str] | None = 
         yield
     except UserError as error:
         argument, space, rest = str(error).partition(" ")
+        if argument.endswith(","):  # a file and its line, whatever the file's name
+            raise
         for name in (argument.rstrip(":").replace(".", "_"), argument.partition(".")[0].rstrip(":")):
             option = options.get(name)
             if option is not None:

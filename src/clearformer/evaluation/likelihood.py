@@ -52,8 +52,9 @@ class TextScore(Result):
         perplexity: exp(-logprob / N), of the N predicted tokens; None if there are none.
         tokens: The predicted tokens in readable form.
         logprobs: The log-probability of each.
-        n_unknown: How many tokens stand for something that the vocabulary lacks. A decoder predicts <unk> there, an
-            encoder nothing: where there are any, `logprob` is not that of the text.
+        n_unknown: How many tokens stand for something that the vocabulary lacks. Other models than encoders predict
+            <unk> there, and only predicted tokens count; encoders predict nothing. Where there are any, `logprob` is
+            not that of the text.
     """
 
     logprob: float
@@ -144,17 +145,21 @@ def score(
         rows = encoded(tokenizer, given, place)
         pieces = _masked(model, tokenizer, rows, place)
     predicted = _logprobs(model, pieces, len(given), None if dtype is None else matrix_dtype(dtype))
-    return [_scored(tokenizer, *of_text, ids) for of_text, ids in zip(predicted, rows, strict=True)]
+    is_encoder = isinstance(model, Encoder)  # which predicts no <unk>
+    return [
+        _scored(tokenizer, targets, logprobs, ids if is_encoder else targets)
+        for (targets, logprobs), ids in zip(predicted, rows, strict=True)
+    ]
 
 
-def _scored(tokenizer: Tokenizer, targets: list[int], logprobs: list[float], ids: list[int]) -> TextScore:
+def _scored(tokenizer: Tokenizer, targets: list[int], logprobs: list[float], counted: list[int]) -> TextScore:
     total, n = math.fsum(logprobs), len(logprobs)
     return TextScore(
         total,
         perplexity_of(-total / n) if n else None,
         [tokenizer.token_label(token) for token in targets],
         logprobs,
-        0 if tokenizer.unk_id is None else ids.count(tokenizer.unk_id),
+        0 if tokenizer.unk_id is None else counted.count(tokenizer.unk_id),
     )
 
 

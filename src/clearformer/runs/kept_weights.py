@@ -93,7 +93,8 @@ def last_checkpoints(folder: RunFolder, step: int, n: int) -> list[Path]:
     paths = [path for path in list_checkpoints(folder.checkpoints) if step_of(path) <= step]
     if step not in map(step_of, paths):
         raise RunError(
-            f"average: only checkpoints are averaged, and step {step} of {folder.path} is a snapshot; remove it"
+            f"average: only checkpoints are averaged, and step {step} of {folder.path} is a snapshot: "
+            "choose the step of a checkpoint, or average 1"
         )
     if len(paths) < n:
         raise RunError(

@@ -7,19 +7,27 @@ from pathlib import Path
 import pytest
 
 from clearformer.auto import Budget, auto, measure
-from clearformer.auto.budget import SECONDS, block_parameters, seconds_of_steps, size_of
+from clearformer.auto.budget import (
+    SECONDS,
+    SHORTEST_CONTEXT,
+    Size,
+    block_parameters,
+    context_for,
+    seconds_of_steps,
+    size_of,
+)
 from clearformer.auto.labelled import (
     BATCH,
     LONGEST,
     MOST_PASSES,
-    SHORTEST,
+    SHAPES,
     SMALL_BATCH,
     choose,
     lr_for,
     wordpiece_dropout_for,
 )
 from clearformer.data import LabelledData
-from clearformer.errors import DataError
+from clearformer.errors import ConfigError, DataError
 from clearformer.evaluation.classes.baseline import baseline_seconds
 from clearformer.presets import resolve_run
 from clearformer.text import BPETokenizerSpec, WordPieceTokenizerSpec
@@ -126,13 +134,30 @@ def test_what_decides_the_size_is_said() -> None:
     of_memory = choose(replace(budget(3_000_000, 86_400, GPU), memory=2e8))
 
     assert any("scaled with the square root of the FLOPs" in reason for reason in of_time.reasons)
-    assert any("limited by the memory" in reason for reason in of_memory.reasons)
+    assert any("limited by the texts or the memory" in reason for reason in of_memory.reasons)
+
+
+def test_few_texts_get_a_small_model_however_long_they_may_be_read() -> None:
+    few, many = (choose(budget(n, 86_400, GPU)) for n in (2000, 3_000_000))
+
+    assert block_parameters(few.run.model.d_model, few.run.model.n_layers) <= 50 * 2000 * 60
+    assert any("limited by the texts or the memory" in reason for reason in few.reasons)
+    assert (many.run.model.d_model, many.run.model.n_layers) == SHAPES[-1]
+    assert any("these rules know no larger model" in reason for reason in many.reasons)
+
+
+def test_a_context_holds_texts_of_twice_the_tokens_that_their_bytes_let_expect() -> None:
+    few_words = WordPieceTokenizerSpec(vocab_size=500)  # about two bytes a token
+    assert context_for(62, few_words, most=256) == 64
+    assert context_for(63, few_words, most=256) == 128
+    assert context_for(100_000, few_words, most=256) == 256
+    assert context_for(100, WordPieceTokenizerSpec(vocab_size=14_000), most=256) == 64
 
 
 def test_texts_are_cut_where_they_are_longer_than_usual() -> None:
     short, long = choose(budget(longest=20)).run, choose(budget(longest=100_000)).run
 
-    assert short.model.max_seq_len == SHORTEST
+    assert short.model.max_seq_len == SHORTEST_CONTEXT
     assert long.model.max_seq_len == LONGEST
     assert isinstance(long.data, LabelledData)
     assert long.data.too_long == "truncate"
@@ -154,10 +179,57 @@ def test_the_texts_of_training_are_counted(tmp_path: Path) -> None:
 
     wanted = auto("labelled").replace(data=data)
     wanted = wanted.replace(train=wanted.train.replace(device="cpu", dtype="float32", max_wall_seconds=1.0))
-    assert size.n_labels == measure(wanted, wanted.tokenizer).n_labels == 2
+    assert size.n_labels == measure(wanted).n_labels == 2
     assert 70 < size.n_texts < 130
     assert size.longest == len("number 198 is even")
     assert size.n_bytes == pytest.approx(17 * size.n_texts, rel=0.05)
+
+
+def test_of_a_long_text_no_more_counts_than_a_context_may_hold(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text("text,label\n" + "good,a\nbad,b\n" * 50 + "x" * 100_000 + ",a\n")
+    (tmp_path / "val.csv").write_text("text,label\nfair,a\n")
+    given = LabelledData(path=str(file), val_path=str(tmp_path / "val.csv"))
+    assert size_of(given, most_bytes=1000) == Size(50 * (4 + 3) + 1000, 101, longest=1000, n_labels=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [
+        ([], 500),
+        (["tokenizer.lowercase=false"], 500),
+        (["tokenizer=wordpiece"], 500),
+        (["tokenizer.vocab_size=700"], 700),
+        (["tokenizer.vocab_size=14000"], 14_000),  # that of the typical run, by which wishes were told before
+    ],
+)
+def test_a_vocabulary_is_chosen_unless_its_size_is_requested(
+    tmp_path: Path, given: list[str], size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = ["auto", "data.kind=labelled", f"data.path={write_texts(tmp_path)}", "data.val_fraction=0.5"]
+    with caplog.at_level(logging.INFO):
+        run = resolve_run([*data, *given, "train.max_wall_seconds=20"], None)
+    assert isinstance(run.tokenizer, WordPieceTokenizerSpec)
+    assert run.tokenizer.vocab_size == size
+    assert run.tokenizer.lowercase == ("tokenizer.lowercase=false" not in given)
+    assert f"tokens: wordpiece with a vocabulary of {size:,}, " in caplog.text
+
+
+def test_a_setting_has_to_fit_what_is_chosen_and_nothing_else(tmp_path: Path) -> None:
+    data = ["auto", "data.kind=labelled", f"data.path={write_texts(tmp_path)}", "data.val_fraction=0.5"]
+    chosen = resolve_run([*data, "train.max_wall_seconds=20", "train.batch_size=48"], None)
+    parts = resolve_run(
+        [*data, "train.max_wall_seconds=20", "train.batch_size=48", "train.grad_accum_steps=48"], None
+    )
+    assert (chosen.train.batch_size, parts.train.grad_accum_steps) == (48, 48)
+
+
+@pytest.mark.parametrize("objective", ["train.objective=masked", "train.objective.kind=masked"])
+def test_another_objective_is_refused_by_its_name(tmp_path: Path, objective: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"train.objective=masked: of these data, auto has rules for classif"
+    ):
+        resolve_run(["auto", "data.kind=labelled", f"data.path={write_texts(tmp_path)}", objective], None)
 
 
 def test_the_data_decide_what_is_trained(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -206,7 +278,7 @@ def test_the_time_is_that_of_the_limits_that_are_given(
 ) -> None:
     wanted = auto("labelled").replace(data=LabelledData(path=write_texts(tmp_path), val_fraction=0.5))
     train = wanted.train.replace(max_wall_seconds=wall, max_seconds=training, max_steps=9)
-    assert measure(wanted.replace(train=train), wanted.tokenizer).seconds == seconds
+    assert measure(wanted.replace(train=train)).seconds == seconds
 
 
 def test_texts_that_are_not_there() -> None:

@@ -1,6 +1,7 @@
 """The preset `auto` for pairs: what it measures, what it decides, and that it says why."""
 
 import logging
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from clearformer.auto.pairs import (
     block_parameters,
     choose,
 )
+from clearformer.config import to_toml
 from clearformer.data import PairsData
 from clearformer.errors import DataError
 from clearformer.model import build_on_meta
@@ -195,6 +197,50 @@ def test_the_data_decide_what_is_trained(tmp_path: Path, caplog: pytest.LogCaptu
     assert run.train.max_wall_seconds == 20
     assert run.train.max_steps is not None
     assert "pairs, 0.00" in caplog.text
+
+
+def test_pairs_that_no_context_holds_do_not_count(tmp_path: Path) -> None:
+    write_pairs(tmp_path)
+    files = {"source": str(tmp_path / "a.txt"), "target": str(tmp_path / "b.txt"), "val_fraction": 0.5}
+    all_pairs = size_of(PairsData(**files))
+    for name in ("a.txt", "b.txt"):
+        with (tmp_path / name).open("a") as file:
+            file.writelines(f"{i} {'x' * 5000}\n" for i in range(50))
+    assert size_of(PairsData(**files), most_bytes=4096) == all_pairs
+    assert size_of(PairsData(**files)).longest > 5000
+    assert size_of(PairsData(**files), most_bytes=3).longest > 5000  # where there are no others
+
+
+def test_the_longest_pair_follows_the_context(tmp_path: Path) -> None:
+    data = ["auto", *write_pairs(tmp_path), "train.max_wall_seconds=20"]
+
+    def limits(*settings: str) -> tuple[int, int | None]:
+        run = resolve_run([*data, *settings], None)
+        assert isinstance(run.data, PairsData)
+        return run.model.max_seq_len, run.data.max_length
+
+    assert limits() == (64, 63)
+    assert limits("model.max_seq_len=512") == (512, 511)
+    assert limits("model.max_seq_len=512", "data.max_length=100") == (512, 100)
+    assert limits("model.max_seq_len=512", "data.max_length=none") == (512, None)
+
+
+def test_an_earlier_run_s_model_and_tokens_are_planned_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path))
+    earlier = resolve_run(["translate", "tokenizer=char", "model.max_seq_len=48", "model.d_model=96"], None)
+    (tmp_path / "earlier").mkdir()
+    (tmp_path / "earlier" / "config.toml").write_text(to_toml(earlier))
+    with caplog.at_level(logging.INFO):
+        run = resolve_run(
+            ["auto", *write_pairs(tmp_path), "train.max_wall_seconds=20", "train.pretrained=earlier"], None
+        )
+    assert (run.tokenizer.kind, run.model.d_model, run.model.max_seq_len) == ("char", 96, 48)
+    assert isinstance(run.data, PairsData)
+    assert run.data.max_length == 47
+    assert "auto: tokens: char, " in caplog.text
+    assert re.search(r"auto: the model and its tokens are those of .*earlier; steps are", caplog.text)
 
 
 def test_pairs_that_are_not_there() -> None:

@@ -11,7 +11,6 @@ from clearformer.auto import RULES, Budget, Recommendation, auto_for, measure, t
 from clearformer.auto import budget as budget_module
 from clearformer.auto.budget import for_processes, sharing
 from clearformer.data import TextData
-from clearformer.text import CharTokenizerSpec
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.objectives import TranslationObjective
 from clearformer.training.processes.distributed import Place
@@ -69,7 +68,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[Place], Budget]:
 
     def measured(place: Place) -> Budget:
         train = TrainConfig(max_wall_seconds=60, max_steps=None, device="cpu", dtype="float32")
-        return measure(RunConfig(data=TextData(name="pydoc"), train=train), CharTokenizerSpec(), place)
+        return measure(RunConfig(data=TextData(name="pydoc"), train=train), place=place)
 
     return measured
 
@@ -93,7 +92,7 @@ def test_the_preset_plans_for_those_that_torchrun_started(
     caplog.set_level(logging.INFO)
     places: list[Place] = []
 
-    def noted(wanted: RunConfig, tokenizer: object, place: Place) -> Budget:
+    def noted(wanted: RunConfig, said: object, most_tokens: float, place: Place) -> Budget:
         places.append(place)
         return text.TYPICAL
 

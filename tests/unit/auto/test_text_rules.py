@@ -18,14 +18,17 @@ from clearformer.auto.budget import (
     memory_of,
     seconds_of_steps,
     text_bytes,
+    words_for,
 )
 from clearformer.auto.text import choose
 from clearformer.auto.vocabulary import Trial
 from clearformer.data import TextData
+from clearformer.data.reading import GZIP_MAGIC
+from clearformer.data.text.sources import open_source
 from clearformer.errors import DataError
 from clearformer.presets import resolve_run
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec, GPT2TokenizerSpec
-from clearformer.training.config import RunConfig, TokenizerConfig, TrainConfig
+from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.planning.memory import training_memory
 from clearformer.training.planning.run_plan import expected_vocabulary
 
@@ -246,10 +249,50 @@ def test_a_packed_file_counts_as_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("ä" * 50)
     with gzip.open(tmp_path / "b.txt.gz", "wb") as file:
         file.write(b"words and more words " * 9)
-    packed = (tmp_path / "b.txt.gz").stat().st_size
 
     assert text_bytes(TextData(path=str(tmp_path / "a.txt"))) == 100
-    assert text_bytes(TextData(path=str(tmp_path))) == 100 + 3 * packed
+    assert text_bytes(TextData(path=str(tmp_path))) == 100 + 9 * 21
+    unnamed = (tmp_path / "b.txt.gz").rename(tmp_path / "packed")  # without .gz, as it is read
+    assert text_bytes(TextData(path=str(unnamed))) == 9 * 21
+
+
+@pytest.mark.parametrize("n_lines", [100, 20_000])  # read whole, and estimated by the first two megabytes
+@pytest.mark.parametrize("packed", [False, True])
+def test_of_json_lines_the_text_counts(tmp_path: Path, n_lines: int, packed: bool) -> None:
+    lines = "".join(f'{{"text": "number {n:05}", "other": "{"x" * 300}"}}\n' for n in range(n_lines)).encode()
+    path = tmp_path / ("a.jsonl.gz" if packed else "a.jsonl")
+    path.write_bytes(gzip.compress(lines) if packed else lines)
+    assert text_bytes(TextData(path=str(path))) == pytest.approx(
+        12 * n_lines, rel=0.01 if n_lines > 100 else 0
+    )
+
+
+def test_a_damaged_gzip_file_is_reported_by_reading_it(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(GZIP_MAGIC + b"no more than two bytes of it are right")
+    damaged = TextData(path=str(tmp_path / "a.txt"))
+    assert text_bytes(damaged) == 40
+    with pytest.raises(DataError, match=r"a\.txt"):
+        list(open_source(damaged).documents())
+
+
+@pytest.mark.parametrize(
+    ("given", "tokens"),
+    [
+        ([], "char"),
+        (["tokenizer.vocab_size=1024"], "bpe with a vocabulary of 1,024"),
+        (["tokenizer=bpe"], "bpe with a vocabulary of 512"),
+    ],
+)
+def test_tokens_that_equal_the_typical_ones_are_requested_all_the_same(
+    tmp_path: Path, given: list[str], tokens: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.txt").write_text("to be or not to be\n" * 1000)
+    with caplog.at_level(logging.INFO):
+        run = resolve_run(
+            ["auto", f"data.path={tmp_path / 'a.txt'}", "train.max_wall_seconds=20", *given], None
+        )
+    assert f"auto: tokens: {tokens}, " in caplog.text
+    assert words_for(run.tokenizer) == tokens
 
 
 def test_held_out_files_do_not_count(tmp_path: Path) -> None:
@@ -383,14 +426,16 @@ def test_more_tokens_are_taken_where_they_save_bits(n_bytes: int, saved: float |
 
 def test_what_more_tokens_save_is_measured_where_none_are_requested(tmp_path: Path) -> None:
     (tmp_path / "small.txt").write_text("to be or not to be\n" * 3000)
-    default, pydoc = CharTokenizerSpec(), TextData(name="pydoc")
+    pydoc = TextData(name="pydoc")
 
-    def saved(data: TextData, tokenizer: TokenizerConfig = default) -> float | None:
-        return measure(RunConfig(data=data, tokenizer=tokenizer), default).bits_saved
+    def saved(data: TextData, *said: str) -> float | None:
+        return measure(RunConfig(data=data, tokenizer=BPETokenizerSpec()), said).bits_saved
 
     assert saved(pydoc) is not None
     assert saved(TextData(path=str(tmp_path / "small.txt"))) is None
-    assert saved(pydoc, BPETokenizerSpec(vocab_size=700)) is None
+    assert saved(pydoc, "tokenizer", "tokenizer.vocab_size") is None
+    assert saved(pydoc, "tokenizer") is not None
+    assert measure(RunConfig(data=pydoc, tokenizer=CharTokenizerSpec()), ["tokenizer"]).bits_saved is None
 
 
 @pytest.mark.parametrize(("asked", "measuring"), [(20, 0.4), (300, 1.0)])
@@ -405,9 +450,8 @@ def test_a_short_run_measures_for_less_long(
     tried = Trial(bits_saved=0.5, words_per_second=7.0)
     monkeypatch.setattr(budget_module, "try_words", lambda source: tried)
     train = TrainConfig(max_wall_seconds=asked, max_steps=None, device="cpu", dtype="float32")
-    default = CharTokenizerSpec()
 
-    found = measure(RunConfig(data=TextData(name="pydoc"), tokenizer=default, train=train), default)
+    found = measure(RunConfig(data=TextData(name="pydoc"), train=train))
 
     assert times == [pytest.approx(measuring)]
     assert (found.bits_saved, found.words_per_second) == tried

@@ -234,6 +234,16 @@ def test_what_the_vocabulary_lacks_is_counted() -> None:
     assert "".join(token.removeprefix("##") for token in found.tokens) == "thecat"
 
 
+def test_only_predicted_tokens_count_as_lacking() -> None:
+    """Without <bos> a first token is not predicted, known or not."""
+    words = WordPieceTokenizerSpec(vocab_size=40).train(["the cat sat"])
+    assert (words.bos_id, words.unk_id is None) == (None, False)
+    alone, first, later = score(run_of(tokenizer=words), ["漢", "漢 cat", "the 漢"])
+    assert (alone.tokens, alone.n_unknown) == ([], 0)
+    assert (len(first.tokens) > 0, first.n_unknown) == (True, 0)
+    assert later.n_unknown == 1
+
+
 def test_what_does_not_fit_the_model_is_refused() -> None:
     pairs, gaps = run_of("encoder-decoder"), run_of("encoder")
     with pytest.raises(

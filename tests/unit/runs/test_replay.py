@@ -329,7 +329,10 @@ def test_a_snapshot_is_no_checkpoint_to_go_on_from(train: Callable[..., RunFolde
     folder = train("a")
     newest = list_checkpoints(folder.checkpoints)[0]
     assert cf.load("a").step == step_of(newest) == 21
-    with pytest.raises(RunError, match=r"^average: only checkpoints are averaged, and step 4 .* is a snap"):
+    with pytest.raises(
+        RunError,
+        match=r"^average: only checkpoints are .* step 4 .* is a snapshot: choose the step",
+    ):
         cf.load("a", 4, average=2)
     with pytest.raises(RunError, match=r"step 21; snapshots of steps 0, 1, 2, 4, 8, 16$"):
         cf.load("a", "soon")

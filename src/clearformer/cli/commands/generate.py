@@ -131,6 +131,8 @@ def command(
         prompt = default_prompt(trained)
     else:
         check_known_characters(trained, prompt, name)
+    for text in filter(has_typed_newline, stop or []):
+        typer.echo(f"note: --stop: {hint_for_newlines(text, '--stop')}", err=True)
     settings = {
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
@@ -186,15 +188,25 @@ def check_known_characters(run: "Run", prompt: str, name: str) -> None:
     from clearformer.text import located
 
     hint = ""
-    if "\\n" in prompt and name == "--prompt":
-        example = "..." if "'" in prompt or len(prompt) > LONGEST_EXAMPLE else prompt
-        hint = f"contains a backslash and an n; for a newline, type --prompt $'{example}' in bash"
+    if has_typed_newline(prompt) and name == "--prompt":
+        hint = hint_for_newlines(prompt, name)
     try:
         run.tokenizer.encode(prompt)
     except TokenizerError as error:
         raise TokenizerError("; ".join(filter(None, (str(located(error, name)), hint)))) from None
     if hint:
         typer.echo(f"note: --prompt: {hint}", err=True)
+
+
+def has_typed_newline(text: str) -> bool:
+    """Whether a text holds a backslash and an n, as who means a newline may have typed it."""
+    return "\\n" in text
+
+
+def hint_for_newlines(text: str, option: str) -> str:
+    """Say how to type an option's text so that the shell makes newlines of its backslashes and n."""
+    example = "..." if "'" in text or len(text) > LONGEST_EXAMPLE else text
+    return f"contains a backslash and an n; for a newline, type {option} $'{example}' in bash"
 
 
 def tell_int8_losses(run: "Run") -> None:

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from clearformer.data import PairBatches, PairDataset, PairsData, Progress, prepare_pairs
+from clearformer.data import PairBatches, PairDataset, PairsData, PairSplit, Progress, prepare_pairs
 from clearformer.data.locating.places import Example
 from clearformer.data.pairs.merge_dropout import ReadAnew
 from clearformer.decoding.text.translations import translate
-from clearformer.errors import count, shortened
+from clearformer.errors import MissingPackageError, count, shortened
 from clearformer.evaluation.subsets import pairs_at, subset_of_pairs
 from clearformer.evaluation.teacher_forcing import PairLoss, evaluate_pairs
 from clearformer.evaluation.translation import evaluate_translation
@@ -138,22 +138,18 @@ class TranslationTask(Task):
         chosen = choose_rows(data, data.prepared.splits[data.split], unseen=options.unseen)
         split = pairs_at(data.prepared.splits[data.split], chosen.indices)
         forced = evaluate_pairs(trained.model, split, trained.tokenizer, dtype=options.dtype)
-        own = evaluate_translation(
-            trained, split.source_texts, split.target_texts, beams=options.n_beams, dtype=options.dtype
-        )
+        of_search, values = own_translations(trained, split, options)
         predicted = f"{count(forced.n_tokens, 'token')} of {count(forced.n_pairs, 'translation')}"
-        search = "greedily" if options.n_beams == 1 else f"by beam search with {options.n_beams} beams"
-        cut = f"; {own.n_cut:,} were cut at the maximum length" if own.n_cut else ""
         figures = accuracy_figures(forced, "the tokens", predicted, chosen.description)
         sections = (
             Section(figures=(*figures, *chosen.figures)),
-            Section(text=f"Translated {search}{cut}:\n{own.scores}"),
+            Section(text=of_search),
             Section(
                 text=f"{one_vocabulary(trained.tokenizer.vocab_size)};\n"
                 "BLEU and chrF are comparable between any models on the same sentences with the same signature."
             ),
         )
-        return EvaluationReport(sections, forced.to_json() | own.to_json() | chosen.values)
+        return EvaluationReport(sections, forced.to_json() | values | chosen.values)
 
     # --- reports --------------------------------------------------------------------------------------------
 
@@ -185,6 +181,21 @@ class TranslationTask(Task):
             f"eval {run}{self.split_to_evaluate()}",
             f"train {preset or 'translate'} data.source=YOUR.fr data.target=YOUR.en train.max_seconds=600",
         )
+
+
+def own_translations(
+    trained: TrainedModel, split: PairSplit, options: EvaluationOptions
+) -> tuple[str, dict[str, Any]]:
+    """Translate a split; return the scores in words and for JSON, or the reason why there are none."""
+    try:
+        own = evaluate_translation(
+            trained, split.source_texts, split.target_texts, beams=options.n_beams, dtype=options.dtype
+        )
+    except MissingPackageError as missing:  # the loss is not lost by it
+        return f"Not translated: {missing}", {"bleu": None, "bleu_lowercase": None, "chrf": None}
+    search = "greedily" if options.n_beams == 1 else f"by beam search with {options.n_beams} beams"
+    cut = f"; {own.n_cut:,} were cut at the maximum length" if own.n_cut else ""
+    return f"Translated {search}{cut}:\n{own.scores}", own.to_json()
 
 
 def _example(source: str, translation: str, reference: str) -> str:

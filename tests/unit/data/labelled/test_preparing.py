@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -175,6 +176,15 @@ def test_what_is_unusual_is_told_each_time(path: Path, caplog: pytest.LogCapture
         "val: 1 text left out: no training text has the label 'rare'; add texts with it"
     ]
     assert len(caplog.records) == 3
+
+
+def test_labels_that_no_training_text_has_are_told_on_one_line(path: Path) -> None:
+    unlearnt = {f"l{n}": 2 for n in range(8)}
+    dataset = replace(prepared(path), unlearnt=unlearnt)
+    assert list(dataset.notes) == [
+        "val: 16 texts left out: no training text has the labels 'l0', 'l1', 'l2', 'l3', 'l4' and 3 more; "
+        "add texts with them"
+    ]
 
 
 def test_a_tokenizer_that_is_given_is_taken(path: Path) -> None:

@@ -200,7 +200,7 @@ def test_no_test_pair_is_left_out(work: Workplace) -> None:
 def test_a_limit_that_leaves_nothing_is_refused(work: Workplace) -> None:
     with pytest.raises(
         DataError,
-        match=r"data.max_length=6 leaves no pair in the train split: its shortest has 7 tokens; set it to that",
+        match=r"data.max_length=6 leaves no pair in the train split: its shortest has 7 tokens; set it, and",
     ):
         work.prepare(max_length=6)
 

@@ -120,6 +120,10 @@ def test_files_that_make_no_pairs_are_refused(
     [
         ("a\tb\nc\n", r"p.tsv, line 2: a line must be source<TAB>target, with one tab; this one has none"),
         ("a\tb\tCC-BY\n", r"p.tsv, line 1: .*; this one has 2; cut -f1,2 p.tsv keeps the first two columns"),
+        (
+            "a\tb\rc\td\r",
+            r"p.tsv, line 1: .*; this one has 2, and carriage returns for line ends: .* tr '\\r' '\\n'",
+        ),
         ("a\tb\nc\t \n", r"p.tsv, line 2: the target is empty"),
         ("\tb\n", r"p.tsv, line 1: the source is empty"),
         ("a\tb\n\n", r"p.tsv, line 2: .*none"),
