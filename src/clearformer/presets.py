@@ -453,10 +453,10 @@ def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
             "auto: the model and its tokens are those of %s; steps are estimated for another", earlier
         )
         chosen = _resolve_with_pretrained(begin_with, [explicit(chosen), {"train": {"pretrained": earlier}}])
-    if isinstance(run.data, PairsData) and "data.max_length" not in said:
-        run = run.replace(data=run.data.replace(max_length=run.model.max_seq_len - 1))
     if replaced := _replaced(chosen, run):
         logger.info("auto: replaced by your settings: %s", ", ".join(replaced))
+    if isinstance(run.data, PairsData) and "data.max_length" not in said:  # of the model's own context
+        run = run.replace(data=run.data.replace(max_length=run.model.max_seq_len - 1))
     return run
 
 

@@ -240,6 +240,7 @@ def test_an_earlier_run_s_model_and_tokens_are_planned_with(
     assert isinstance(run.data, PairsData)
     assert run.data.max_length == 47
     assert "auto: tokens: char, " in caplog.text
+    assert "replaced" not in caplog.text
     assert re.search(r"auto: the model and its tokens are those of .*earlier; steps are", caplog.text)
 
 
