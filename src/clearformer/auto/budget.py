@@ -30,9 +30,7 @@ SECONDS_BESIDE_STEPS = 6.0  # of a command, for its start, measuring, the last e
 # an attention weight (itself, its factor, their product).
 STREAM_BYTES, PATTERN_BYTES = 40 * 2, 4 * 3
 MOST_BYTES_PER_TOKEN = 4.0
-MORE_TOKENS = (
-    2  # some texts have so many times the tokens that their bytes let expect: codes and numbers, say
-)
+MORE_TOKENS = 2  # so many times the estimated tokens are in some texts, such as codes and numbers
 SHORTEST_CONTEXT = 64
 CHARACTERS_PER_SECOND = 60e6  # bytes of text that are tokenized per second
 WORDS_PER_SECOND = 5e6  # the same by BPE, where it was not measured

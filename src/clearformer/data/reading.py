@@ -23,6 +23,9 @@ from clearformer.files import whole_path
 
 BLOCK_BYTES = 1 << 20
 SAMPLED_BYTES = 2 * BLOCK_BYTES  # of a packed file or one of JSON lines, for an estimate of its text
+MOST_UNPACKED = (
+    16 * SAMPLED_BYTES
+)  # for the same; zeros, say, may be a thousand times as many as their packed bytes
 GZIP_MAGIC = b"\x1f\x8b"
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 MARK = codecs.BOM_UTF8.decode()
@@ -88,7 +91,7 @@ def extents_of_documents(path: Path, field: str) -> Iterator[tuple[int, int, int
 
 
 def estimated_text_bytes(path: Path, field: str) -> int:
-    """Estimate the bytes of a file's text by those of its beginning; exact for plain files and for small ones.
+    """Estimate the bytes of a file's text by those of its beginning; exact for plain files and few JSON lines.
 
     Raises:
         DataError: the file cannot be read, or a line in its beginning does not hold `field`.
@@ -112,10 +115,10 @@ def unpacked_ratio(path: Path) -> float:
         return 1.0
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS + 16)  # 16: with gzip's header
     try:
-        n_unpacked = len(unpacker.decompress(packed))
+        n_unpacked = len(unpacker.decompress(packed, MOST_UNPACKED))
     except zlib.error:
         return 1.0  # reading it will say what is damaged
-    return n_unpacked / (len(packed) - len(unpacker.unused_data))
+    return n_unpacked / (len(packed) - len(unpacker.unconsumed_tail) - len(unpacker.unused_data))
 
 
 def read_documents(path: Path, field: str) -> Iterator[Chunk]:

@@ -267,6 +267,16 @@ def test_of_json_lines_the_text_counts(tmp_path: Path, n_lines: int, packed: boo
     )
 
 
+def test_a_packed_file_is_measured_by_its_beginning(tmp_path: Path) -> None:
+    (tmp_path / "zeros.gz").write_bytes(
+        gzip.compress(b"0" * 100_000_000)
+    )  # more than is unpacked for an estimate
+    assert text_bytes(TextData(path=str(tmp_path / "zeros.gz"))) == pytest.approx(1e8, rel=0.02)
+    one, other = (gzip.compress(f"text {n} ".encode() * 900) for n in range(2))  # as `cat one.gz other.gz`
+    (tmp_path / "both.gz").write_bytes(one + other)
+    assert text_bytes(TextData(path=str(tmp_path / "both.gz"))) == pytest.approx(2 * 7 * 900, rel=0.05)
+
+
 def test_a_damaged_gzip_file_is_reported_by_reading_it(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(GZIP_MAGIC + b"no more than two bytes of it are right")
     damaged = TextData(path=str(tmp_path / "a.txt"))
