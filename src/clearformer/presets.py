@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from clearformer.auto import auto, auto_for
+from clearformer.auto import MEASURED_BY, auto, auto_for
 from clearformer.config import (
     NONE,
     Spec,
@@ -430,13 +430,6 @@ def resolve_data(given: list[dict[str, Any]]) -> PrepareConfig:
     return resolve(PrepareConfig, *_one_source([sections, *given]))
 
 
-# Beside the data and the tokenizer, the settings that `auto` reads before it chooses.
-READ_BY_AUTO = {
-    f"train.{name}"
-    for name in ("max_seconds", "max_wall_seconds", "device", "dtype", "compile", "pretrained")
-}
-
-
 def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
     """Return what `auto` chooses for the data and time of some settings, with these laid over its choices."""
     begin_with = auto(_form_of_data(given))
@@ -463,7 +456,7 @@ def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
 def _read_by_auto(layer: dict[str, Any]) -> dict[str, Any]:
     """Return those settings of a layer that `auto` reads before it chooses; others may fit its choices alone."""
     kept = {name: layer[name] for name in ("data", "tokenizer") if name in layer}
-    of_train = {key: value for key, value in flat(layer).items() if key in READ_BY_AUTO}
+    of_train = {key: value for key, value in flat(layer).items() if key in MEASURED_BY}
     return kept | nested(of_train)
 
 

@@ -54,9 +54,8 @@ def test_what_auto_has_chosen_is_said_with_its_reasons(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("to be or not to be\n" * 100)
     arguments = ["plan", "auto", f"data.path={tmp_path / 'a.txt'}", "train.max_wall_seconds=20"]
     command = [sys.executable, "-m", "clearformer", *arguments, "--device", "a100", "--json"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True
-    )  # the log goes to the real stderr
+    # In a process of its own, as pytest takes the log of this one.
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["seconds"] > 0
     assert "auto: tokens: char, 0.0019 MB of text" in done.stderr
     assert "note: auto chose this run for the time that it has here, not on a100" in done.stderr

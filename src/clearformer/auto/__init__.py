@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from clearformer.auto import labelled, pairs, text
-from clearformer.auto.budget import Budget, Recommendation, for_processes, measure
+from clearformer.auto.budget import MEASURED_BY, Budget, Recommendation, for_processes, measure
 from clearformer.data import form_of
 from clearformer.errors import count
 from clearformer.training.config import RunConfig
 from clearformer.training.processes.distributed import Place
 
-__all__ = ["RULES", "Budget", "Recommendation", "Rules", "auto", "auto_for", "measure"]
+__all__ = ["MEASURED_BY", "RULES", "Budget", "Recommendation", "Rules", "auto", "auto_for", "measure"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class Rules(NamedTuple):
     Attributes:
         choose: Chooses the run for a budget; a pure function of it.
         typical: A typical budget; settings are laid over its run before anything is measured.
-        most_tokens: The longest context that the rules choose for texts of their own, in tokens.
+        most_tokens: The longest context that the rules choose; infinite for a running text, which has no length.
     """
 
     choose: Callable[[Budget], Recommendation]

@@ -23,6 +23,12 @@ from clearformer.training.planning.duration import COMPILE_SECONDS, pays_within
 from clearformer.training.planning.run_plan import vocabulary_of
 from clearformer.training.processes.distributed import Place
 
+# Beside the sections of the data and the tokenizer, the settings that `measure` reads: others cannot change a budget.
+MEASURED_BY = {
+    f"train.{name}"
+    for name in ("max_seconds", "max_wall_seconds", "device", "dtype", "compile", "pretrained")
+}
+
 SECONDS = 300.0  # if no time is given, or only a number of steps
 RATE_SECONDS, RATE_SHARE = 1.0, 0.02  # at most so long, and so much of the time, for the machine's rate
 SECONDS_BESIDE_STEPS = 6.0  # of a command, for its start, measuring, the last evaluation and a sample

@@ -46,7 +46,7 @@ UTILISATION = 0.2  # of large products' rate, by uncompiled steps of short texts
 
 REFERENCE_FLOPS = 2e12
 REFERENCE_PARAMETERS = 0.8e6
-PARAMETERS_PER_BYTE = 50  # more parameters for each byte of the texts only memorise them
+PARAMETERS_PER_BYTE = 50  # of the texts; a guard for few of them and much time, which was not measured
 BYTES_PER_WORD = 60  # bytes of text for each token of the vocabulary
 LEAST_VOCABULARY, MOST_VOCABULARY = 500, 14_000
 BATCH, SMALL_BATCH = 64, 32  # texts

@@ -23,9 +23,8 @@ from clearformer.files import whole_path
 
 BLOCK_BYTES = 1 << 20
 SAMPLED_BYTES = 2 * BLOCK_BYTES  # of a packed file or one of JSON lines, for an estimate of its text
-MOST_UNPACKED = (
-    16 * SAMPLED_BYTES
-)  # for the same; zeros, say, may be a thousand times as many as their packed bytes
+# Zeros, say, are a thousand times as many as their packed bytes.
+MOST_UNPACKED = 16 * SAMPLED_BYTES
 GZIP_MAGIC = b"\x1f\x8b"
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 MARK = codecs.BOM_UTF8.decode()
@@ -96,7 +95,7 @@ def estimated_text_bytes(path: Path, field: str) -> int:
     Raises:
         DataError: the file cannot be read, or a line in its beginning does not hold `field`.
     """
-    n_bytes = path.stat().st_size * unpacked_ratio(path)
+    n_bytes = _unpacked_ratio(path) * path.stat().st_size
     if not is_jsonl(path):
         return round(n_bytes)
     in_text = end = 0
@@ -107,10 +106,13 @@ def estimated_text_bytes(path: Path, field: str) -> int:
     return in_text
 
 
-def unpacked_ratio(path: Path) -> float:
+def _unpacked_ratio(path: Path) -> float:
     """Return the size of the unpacked beginning of a gzip file over its packed size; 1 for another file."""
-    with path.open("rb") as file:
-        packed = file.read(SAMPLED_BYTES)
+    try:
+        with path.open("rb") as file:
+            packed = file.read(SAMPLED_BYTES)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
     if not packed.startswith(GZIP_MAGIC):
         return 1.0
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS + 16)  # 16: with gzip's header

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clearformer.auto import Budget, auto, measure
+from clearformer import presets
+from clearformer.auto import MEASURED_BY, Budget, auto, measure
 from clearformer.auto.budget import (
     SECONDS,
     SHORTEST_CONTEXT,
@@ -31,6 +32,7 @@ from clearformer.errors import ConfigError, DataError
 from clearformer.evaluation.classes.baseline import baseline_seconds
 from clearformer.presets import resolve_run
 from clearformer.text import BPETokenizerSpec, WordPieceTokenizerSpec
+from clearformer.training.config import RunConfig
 from clearformer.training.objectives import ClassificationObjective
 from clearformer.training.planning.memory import training_memory
 from clearformer.training.planning.run_plan import expected_vocabulary
@@ -215,13 +217,40 @@ def test_a_vocabulary_is_chosen_unless_its_size_is_requested(
     assert f"tokens: wordpiece with a vocabulary of {size:,}, " in caplog.text
 
 
-def test_a_setting_has_to_fit_what_is_chosen_and_nothing_else(tmp_path: Path) -> None:
-    data = ["auto", "data.kind=labelled", f"data.path={write_texts(tmp_path)}", "data.val_fraction=0.5"]
-    chosen = resolve_run([*data, "train.max_wall_seconds=20", "train.batch_size=48"], None)
-    parts = resolve_run(
-        [*data, "train.max_wall_seconds=20", "train.batch_size=48", "train.grad_accum_steps=48"], None
-    )
-    assert (chosen.train.batch_size, parts.train.grad_accum_steps) == (48, 48)
+def test_a_setting_has_to_fit_what_is_chosen_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_48_texts(wanted: RunConfig, said: object) -> RunConfig:
+        assert wanted.train.batch_size % 48  # of the typical run, which 48 parts would not fit
+        return wanted.replace(train=wanted.train.replace(batch_size=48))
+
+    monkeypatch.setattr(presets, "auto_for", of_48_texts)
+    data = ["auto", "data.kind=labelled", f"data.path={write_texts(tmp_path)}"]
+    assert resolve_run([*data, "train.grad_accum_steps=48"], None).train.grad_accum_steps == 48
+    with pytest.raises(ConfigError, match=r"does not divide train\.batch_size=48"):
+        resolve_run([*data, "train.grad_accum_steps=64"], None)
+
+
+def test_every_setting_that_is_measured_by_reaches_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[RunConfig] = []
+    monkeypatch.setattr(presets, "auto_for", lambda wanted, said: seen.append(wanted) or wanted)
+    given = {
+        "max_seconds": 7.0,
+        "max_wall_seconds": 9.0,
+        "device": "cpu",
+        "dtype": "float32",
+        "compile": False,
+    }
+    settings = [f"train.{name}={str(value).lower()}" for name, value in given.items()]
+    data = ["auto", "data.kind=labelled", f"data.path={write_texts(tmp_path)}", "tokenizer=char"]
+    resolve_run([*data, *settings, "train.lr=0.02"], None)
+    [wanted] = seen
+    assert {name: getattr(wanted.train, name) for name in given} == given
+    assert {f"train.{name}" for name in (*given, "pretrained")} == MEASURED_BY
+    assert (wanted.tokenizer.kind, wanted.data.path) == ("char", str(tmp_path / "mine.csv"))
+    assert wanted.train.lr != 0.02
 
 
 @pytest.mark.parametrize("objective", ["train.objective=masked", "train.objective.kind=masked"])

@@ -23,7 +23,7 @@ from clearformer.auto.budget import (
 from clearformer.auto.text import choose
 from clearformer.auto.vocabulary import Trial
 from clearformer.data import TextData
-from clearformer.data.reading import GZIP_MAGIC
+from clearformer.data.reading import GZIP_MAGIC, MOST_UNPACKED, estimated_text_bytes
 from clearformer.data.text.sources import open_source
 from clearformer.errors import DataError
 from clearformer.presets import resolve_run
@@ -268,13 +268,17 @@ def test_of_json_lines_the_text_counts(tmp_path: Path, n_lines: int, packed: boo
 
 
 def test_a_packed_file_is_measured_by_its_beginning(tmp_path: Path) -> None:
-    (tmp_path / "zeros.gz").write_bytes(
-        gzip.compress(b"0" * 100_000_000)
-    )  # more than is unpacked for an estimate
-    assert text_bytes(TextData(path=str(tmp_path / "zeros.gz"))) == pytest.approx(1e8, rel=0.02)
+    (tmp_path / "zeros.gz").write_bytes(gzip.compress(b"0" * (3 * MOST_UNPACKED)))
+    assert text_bytes(TextData(path=str(tmp_path / "zeros.gz"))) == pytest.approx(3 * MOST_UNPACKED, rel=0.02)
     one, other = (gzip.compress(f"text {n} ".encode() * 900) for n in range(2))  # as `cat one.gz other.gz`
     (tmp_path / "both.gz").write_bytes(one + other)
     assert text_bytes(TextData(path=str(tmp_path / "both.gz"))) == pytest.approx(2 * 7 * 900, rel=0.05)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "gone.txt"):  # a folder stands for a file without permission
+        with pytest.raises(DataError, match=rf"^{path}: cannot be read: "):
+            estimated_text_bytes(path, "text")
 
 
 def test_a_damaged_gzip_file_is_reported_by_reading_it(tmp_path: Path) -> None:
