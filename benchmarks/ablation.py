@@ -19,7 +19,7 @@ from typing import Any
 
 from training_runs import run_and_evaluate
 
-from clearformer.presets import resolve_run
+from clearformer.resolving import resolve_run
 from clearformer.training.config import RunConfig
 
 # Without each: what stands in its place is GPT-2's choice, or none. No other setting is tuned to that; AdamW's rate is

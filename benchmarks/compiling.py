@@ -30,7 +30,7 @@ HERE = Path(cf.__file__).parents[2]
 ONE_WAIT = """
 import json, resource, sys, tempfile, time
 from pathlib import Path
-from clearformer.presets import resolve_run
+from clearformer.resolving import resolve_run
 from clearformer.training.loop import train
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.store.folder import RunFolder

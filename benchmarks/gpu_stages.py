@@ -238,7 +238,7 @@ def decode(options: Options) -> dict[str, Any]:
 
     from clearformer.bench.generation import bench_generation
     from clearformer.model import build
-    from clearformer.presets import resolve_run
+    from clearformer.resolving import resolve_run
 
     limits, scale = limits_of(options), options.scale
     beside = [peer for peer in scale.peers if installed(peer)]
@@ -289,7 +289,7 @@ STAGES: dict[str, Callable[[Options], dict[str, Any]]] = {
 
 def run_of(options: Options, preset: str, *settings: str) -> Any:
     """A run's configuration at the scale of the command."""
-    from clearformer.presets import resolve_run
+    from clearformer.resolving import resolve_run
 
     text = (f"data.path={made_up_text(options.scratch)}", "data.name=none") if options.dry else ()
     return resolve_run([preset, *options.scale.every, *text, *settings, f"seed={options.seed}"], None)

@@ -105,7 +105,7 @@ def measure(kind: str, folder: Path) -> dict[str, float]:
 
 def train_on(path: Path, kind: str, run: Path) -> None:
     """The quick preset on the prepared text, for some steps and the evaluation at their end."""
-    from clearformer.presets import resolve_run
+    from clearformer.resolving import resolve_run
     from clearformer.training.loop import train
     from clearformer.training.reporting.report import Reporter
     from clearformer.training.store.folder import RunFolder

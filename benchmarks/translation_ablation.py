@@ -36,7 +36,7 @@ from clearformer.data import PairsData
 from clearformer.data.pairs.sources import open_pairs
 from clearformer.device import keep_freed_memory, processor_name
 from clearformer.files import write_file
-from clearformer.presets import resolve_run
+from clearformer.resolving import resolve_run
 from clearformer.training.processes.distributed import Processes
 from clearformer.training.setup import open_task
 from clearformer.training.step import TrainStep

@@ -27,8 +27,9 @@ from clearformer.files import user_path
 from clearformer.interop import to_hf
 from clearformer.model import ModelConfig, Transformer
 from clearformer.model import build as build_model
-from clearformer.presets import PRESETS, default_preset, resolve_changes, resolve_settings, resumed_settings
+from clearformer.presets import PRESETS
 from clearformer.presets import preset as preset_of_name
+from clearformer.resolving import default_preset, resolve_changes, resolve_settings, resumed_settings
 from clearformer.results import Result
 from clearformer.run import Run, from_hf, load, replay
 from clearformer.runs.folders import find_run, is_run, name_for, name_of, new_run

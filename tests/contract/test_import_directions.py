@@ -38,8 +38,9 @@ BUILDS_ON = {
     "run": {"interop"},
     "bench": {"run"},
     "page": {"run", "lens"},
-    "presets": {"auto", "runs"},
-    "study": {"run", "lens", "bench", "presets"},
+    "presets": {"auto"},
+    "resolving": {"presets", "runs"},
+    "study": {"run", "lens", "bench", "resolving"},
 }
 TOGETHER = {"__init__", "api"}  # bring the parts together, and may import any of them
 COMMAND_LINE = {"__main__", "cli"}  # may import everything; nobody else imports these

@@ -10,7 +10,7 @@ from clearformer.cli import main
 from clearformer.cli.commands.data import app
 from clearformer.data import ShardError, prepare_data
 from clearformer.errors import ClearformerError, ConfigError, DataError
-from clearformer.presets import resolve_run
+from clearformer.resolving import resolve_run
 
 
 @pytest.fixture(autouse=True)

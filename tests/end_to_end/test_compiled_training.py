@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import torch
-from clearformer.presets import resolve_run
+from clearformer.resolving import resolve_run
 from clearformer.training.store.folder import RunFolder
 from clearformer.training.loop import train
 from clearformer.training.reporting.report import Reporter

@@ -15,7 +15,7 @@ import torch
 import clearformer as cf
 from clearformer.cli import main
 from clearformer.errors import ClearformerError, ConfigError, RunError, TokenizerError, UserError
-from clearformer.presets import default_preset
+from clearformer.resolving import default_preset
 from clearformer.text import ByteTokenizerSpec
 
 TEXT = "To be, or not to be, that is the question.\n" * 60

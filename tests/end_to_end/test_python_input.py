@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import clearformer as cf
-from clearformer import presets
+from clearformer import resolving
 from clearformer.errors import ClearformerError, ConfigError, RunError, UserError
-from clearformer.presets import PRESETS, preset_of
+from clearformer.presets import PRESETS
+from clearformer.resolving import preset_of
 from clearformer.text import ByteTokenizerSpec
 from clearformer.training.config import TrainConfig
 
@@ -245,7 +246,7 @@ def test_a_run_tells_the_preset_that_it_began_with_and_goes_on_by_the_same_call(
 
 
 def test_auto_goes_on_by_the_call_that_began_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presets, "auto_for", lambda config, said: config)  # nothing is measured
+    monkeypatch.setattr(resolving, "auto_for", lambda config, said: config)  # nothing is measured
 
     def call(**how: Any) -> cf.Run:
         return cf.train(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clearformer.model import build_on_meta
-from clearformer.presets import resolve_run
+from clearformer.resolving import resolve_run
 from clearformer.training.store.folder import RunFolder
 
 from ..forks import ForkServer

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from clearformer import presets
+from clearformer import resolving
 from clearformer.cli import main
-from clearformer.presets import resolve_run
+from clearformer.resolving import resolve_run
 from clearformer.runs.folders import name_for
 from clearformer.training.store.lock import one_writer
 
@@ -209,7 +209,7 @@ def test_a_run_by_auto_is_not_measured_again(
 ) -> None:
     """What it would choose on another machine, or a busier one, is not what the run is."""
     chosen = resolve_run([*TEXT, "train.max_steps=1"], None)
-    monkeypatch.setattr(presets, "auto_for", lambda wanted, said: chosen)
+    monkeypatch.setattr(resolving, "auto_for", lambda wanted, said: chosen)
     command = (
         "auto",
         "data.path=text.txt",
@@ -219,7 +219,7 @@ def test_a_run_by_auto_is_not_measured_again(
         "--run",
     )
     works(*command, "a")
-    monkeypatch.delattr(presets, "auto_for")
+    monkeypatch.delattr(resolving, "auto_for")
 
     assert "resuming from step 2" in works(*command, "a", "train.max_steps=3")
     assert steps() == [1, 2, 3]

@@ -21,7 +21,7 @@ from clearformer.data import prepare_data
 from clearformer.device import device_name
 from clearformer.errors import ConfigError, DataError, UserError, shown
 from clearformer.files import user_path
-from clearformer.presets import resolve_settings
+from clearformer.resolving import resolve_settings
 from clearformer.runs.folders import find_run
 from clearformer.runs.kept_weights import find_checkpoint
 from clearformer.study.study import (

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from clearformer.config import Spec, parse_override, resolve, slot_variants, to_toml
-from clearformer.presets import PRESETS, resolve_run
+from clearformer.presets import PRESETS
+from clearformer.resolving import resolve_run
 from clearformer.training.config import RunConfig
 from clearformer.training.planning.run_plan import plan_run
 

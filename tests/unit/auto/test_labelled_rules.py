@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clearformer import presets
+from clearformer import resolving
 from clearformer.auto import MEASURED_BY, Budget, auto, measure
 from clearformer.auto.budget import (
     SECONDS,
@@ -30,7 +30,7 @@ from clearformer.auto.labelled import (
 from clearformer.data import LabelledData
 from clearformer.errors import ConfigError, DataError
 from clearformer.evaluation.classes.baseline import baseline_seconds
-from clearformer.presets import resolve_run
+from clearformer.resolving import resolve_run
 from clearformer.text import BPETokenizerSpec, WordPieceTokenizerSpec
 from clearformer.training.config import RunConfig
 from clearformer.training.objectives import ClassificationObjective
@@ -224,7 +224,7 @@ def test_a_setting_has_to_fit_what_is_chosen_and_nothing_else(
         assert wanted.train.batch_size % 48  # of the typical run, which 48 parts would not fit
         return wanted.replace(train=wanted.train.replace(batch_size=48))
 
-    monkeypatch.setattr(presets, "auto_for", of_48_texts)
+    monkeypatch.setattr(resolving, "auto_for", of_48_texts)
     data = ["auto", "data.kind=labelled", f"data.path={write_texts(tmp_path)}"]
     assert resolve_run([*data, "train.grad_accum_steps=48"], None).train.grad_accum_steps == 48
     with pytest.raises(ConfigError, match=r"does not divide train\.batch_size=48"):
@@ -235,7 +235,7 @@ def test_every_setting_that_is_measured_by_reaches_the_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[RunConfig] = []
-    monkeypatch.setattr(presets, "auto_for", lambda wanted, said: seen.append(wanted) or wanted)
+    monkeypatch.setattr(resolving, "auto_for", lambda wanted, said: seen.append(wanted) or wanted)
     given = {
         "max_seconds": 7.0,
         "max_wall_seconds": 9.0,

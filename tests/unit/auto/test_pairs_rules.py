@@ -21,7 +21,7 @@ from clearformer.config import to_toml
 from clearformer.data import PairsData
 from clearformer.errors import DataError
 from clearformer.model import build_on_meta
-from clearformer.presets import resolve_run
+from clearformer.resolving import resolve_run
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
 from clearformer.training.config import RunConfig
 from clearformer.training.objectives import TranslationObjective

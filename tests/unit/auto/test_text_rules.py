@@ -26,7 +26,7 @@ from clearformer.data import TextData
 from clearformer.data.reading import GZIP_MAGIC, MOST_UNPACKED, estimated_text_bytes
 from clearformer.data.text.sources import open_source
 from clearformer.errors import DataError
-from clearformer.presets import resolve_run
+from clearformer.resolving import resolve_run
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec, GPT2TokenizerSpec
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.planning.memory import training_memory

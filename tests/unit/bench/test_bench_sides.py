@@ -17,7 +17,8 @@ from clearformer.bench.training import bench_training, is_nanogpt, nanogpt_setti
 from clearformer.errors import UserError
 from clearformer.model import Decoder, build
 from clearformer.model.feedforward import GELU
-from clearformer.presets import preset, resolve_run
+from clearformer.presets import preset
+from clearformer.resolving import resolve_run
 from clearformer.training.config import RunConfig
 
 LIMITS = Limits(float32=1e9, bfloat16=2e9, copy=1e9, read=1e9, peak=None)

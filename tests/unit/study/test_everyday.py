@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from clearformer.cli.commands.compare import as_text
 from clearformer.errors import ClearformerError, ConfigError, RunError, UserError
 from clearformer.model.positions import RoPE
-from clearformer.presets import resolve_settings
+from clearformer.resolving import resolve_settings
 from clearformer.study import Store
 from clearformer.study.everyday.caveats import (
     BY_THE_CLOCK,

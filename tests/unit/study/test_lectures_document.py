@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import clearformer
-from clearformer.presets import PRESETS, resolve_settings, split_arguments
+from clearformer.presets import PRESETS
+from clearformer.resolving import resolve_settings, split_arguments
 from clearformer.study.lectures import studies
 
 PACKAGE = Path(clearformer.__file__).parent

@@ -8,7 +8,7 @@ import torch
 
 from clearformer.data import TextData
 from clearformer.errors import ConfigError
-from clearformer.presets import resolve_run
+from clearformer.resolving import resolve_run
 from clearformer.training import setup
 from clearformer.training.config import RunConfig
 from clearformer.training.processes.distributed import Processes

@@ -57,7 +57,7 @@ def train(
     with importing():
         from clearformer.bench.training import bench_training
         from clearformer.device import resolve_device
-        from clearformer.presets import resolve_run
+        from clearformer.resolving import resolve_run
 
     run = resolve_run(arguments or [] if config else with_preset(arguments, "nanogpt-cpu"), config)
     limits = limits_of(resolve_device(run.train.device))
@@ -173,7 +173,8 @@ def decoder_of(arguments: list[str]) -> Any:
     """
     from clearformer.errors import UserError
     from clearformer.model import Decoder, build
-    from clearformer.presets import PRESETS, resolve_run
+    from clearformer.presets import PRESETS
+    from clearformer.resolving import resolve_run
     from clearformer.run import load as load_run
     from clearformer.training.planning.run_plan import expected_model
 

@@ -102,7 +102,7 @@ def inspect_command(overrides: Overrides = None, as_json: AsJson = False) -> Non
 def _prepared(overrides: list[str] | None, check: bool) -> "DatasetView":
     from clearformer.cli.views.datasets import prepare_view
     from clearformer.config import parse_override
-    from clearformer.presets import resolve_data
+    from clearformer.resolving import resolve_data
 
     show_log()
     config = resolve_data([parse_override(override) for override in overrides or []])

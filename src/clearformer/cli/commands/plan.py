@@ -37,7 +37,7 @@ def plan(
 ) -> None:
     """Show a run's parameters, FLOPs, memory and time, without training."""
     with importing():
-        from clearformer.presets import resolve_settings, split_arguments
+        from clearformer.resolving import resolve_settings, split_arguments
         from clearformer.training.planning.run_plan import notes_on, plan_run
 
     show_log()

@@ -95,7 +95,7 @@ def continuing(run: str) -> str:
 
 def new_start(arguments: list[str], config: Path | None, run: str | None) -> "RunStart":
     """Set up a new run under the given name or a free one."""
-    from clearformer.presets import resolve_settings, split_arguments
+    from clearformer.resolving import resolve_settings, split_arguments
     from clearformer.runs.folders import name_for, new_run
     from clearformer.runs.training import RunStart
 
@@ -109,7 +109,7 @@ def new_start(arguments: list[str], config: Path | None, run: str | None) -> "Ru
 
 def resumed_start(arguments: list[str], config: Path | None, run: str | None) -> "RunStart":
     """Set up an earlier run to resume or, if there is none, the new run that the arguments describe."""
-    from clearformer.presets import resolve_resumed
+    from clearformer.resolving import resolve_resumed
     from clearformer.runs.folders import find_run
     from clearformer.runs.training import RunStart
 

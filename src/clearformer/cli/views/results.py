@@ -4,7 +4,7 @@ import shlex
 
 from clearformer.cli.commands_to_type import to_type
 from clearformer.cli.views.evaluation import section_lines
-from clearformer.presets import preset_of
+from clearformer.resolving import preset_of
 from clearformer.runs.folders import name_of
 from clearformer.training.loop import TrainResult
 from clearformer.training.store.folder import RunFolder

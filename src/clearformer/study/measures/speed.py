@@ -13,7 +13,7 @@ from clearformer.config import sections_of
 from clearformer.decoding import collect, generate_tokens, random_stream
 from clearformer.model import Decoder
 from clearformer.model.build import build_undrawn, initialise
-from clearformer.presets import resolve_settings
+from clearformer.resolving import resolve_settings
 from clearformer.study.study import Values
 
 VOCABULARY = 256

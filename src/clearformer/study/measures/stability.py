@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from clearformer.config import sections_of
 from clearformer.model.build import build_undrawn, initialise
-from clearformer.presets import resolve_settings
+from clearformer.resolving import resolve_settings
 from clearformer.run import Run
 from clearformer.study.measures.held_out import text_split
 from clearformer.study.study import Measure, Values

@@ -7,7 +7,7 @@ import pytest
 import clearformer as cf
 from clearformer.config import resolve, sections_of
 from clearformer.errors import TokenizerError
-from clearformer.presets import resolve_settings
+from clearformer.resolving import resolve_settings
 from clearformer.study import Study, Training
 from clearformer.study.trials import trials
 from clearformer.text import BPETokenizerSpec, FileTokenizerSpec, load_tokenizer, specials_of
