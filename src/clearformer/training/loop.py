@@ -41,7 +41,7 @@ from clearformer.training.limits import (
 )
 from clearformer.training.nonfinite import NonFiniteValueError, weights_are_finite
 from clearformer.training.processes.distributed import Processes
-from clearformer.training.processes.interrupts import Interrupts
+from clearformer.training.processes.interrupts import Interrupts, StoppedError
 from clearformer.training.reporting.loggers import summary_writer_type
 from clearformer.training.reporting.report import Reporter
 from clearformer.training.reporting.run_log import RunLog
@@ -333,12 +333,12 @@ class Training:
                 self.store.records = self.log.open(self.config, self.folder, self.progress)
             self.begin_snapshots()
             self.prepare_steps()
-            if self.processes.count == 1 and (stop := self.signal_to_end()):
-                self.raise_interrupted(stop)
+            self.end_if_signalled()
             self.begin_steps()
             self.log.begin(self.config, self.progress)
             if self.has_failed_evaluation():
                 self.make_up_evaluation()
+                self.end_if_signalled()
             while not self.finished():
                 result = self.step()
                 line = self.due_line(result)
@@ -348,7 +348,7 @@ class Training:
                 if self.is_due(self.settings.eval_every) or self.is_due(self.settings.checkpoint_every):
                     line = line or self.log.describe(self.progress, result)
                     with self.saved_if_it_fails(line):
-                        line |= self.evaluate()
+                        line |= self.evaluate_unless_stopped()
                 self.log.step(self.progress, line)
                 self.snapshots.save(self.state, self.progress)
                 self.sample()
@@ -361,9 +361,7 @@ class Training:
             if self.evaluation is None:
                 self.make_up_evaluation()
             self.report_end_by_patience()
-        if self.processes.count == 1 and (stop := self.signal_to_end()):
-            # It came while the end was evaluated or saved: whoever sent it waits.
-            self.raise_interrupted(stop)
+        self.end_if_signalled()  # while the end was evaluated or saved: whoever sent the signal waits
 
     def report_patience(self) -> None:
         """Report how often `train.patience` counts, as the run may end before it has counted far enough."""
@@ -465,6 +463,11 @@ class Training:
         """Return the signal that ends the run now, or 0; with several processes, the one that they all agreed on."""
         return self.shared_signal if self.processes.count > 1 else self.interrupts.received or 0
 
+    def end_if_signalled(self) -> None:
+        """Raise Interrupted if a signal came between steps; several processes agree on one after a step alone."""
+        if self.processes.count == 1 and (stop := self.signal_to_end()):
+            self.raise_interrupted(stop)
+
     def raise_interrupted(self, signal_number: int) -> NoReturn:
         """Wait until everything is saved, then raise Interrupted."""
         self.store.wait()
@@ -533,9 +536,23 @@ class Training:
             self.evaluation = evaluation.result
         return evaluation.line
 
+    def evaluate_unless_stopped(self) -> dict[str, float]:
+        """Evaluate, or return nothing if a signal comes before the end of it: the resumed run makes it up.
+
+        Several processes evaluate to the end, since they agree on a signal at the end of a step.
+        """
+        if self.processes.count > 1:
+            return self.evaluate()
+        try:
+            with self.interrupts.at_once():
+                return self.evaluate()
+        except StoppedError:
+            return {}
+
     def has_failed_evaluation(self) -> bool:
-        """Whether the run goes on at a step whose evaluation was due but had failed; the step's line tells it."""
-        if self.finished() or not self.is_due(self.settings.checkpoint_every):
+        """Whether the run goes on at a step whose evaluation was due but failed or was stopped; its line tells it."""
+        is_due = self.is_due(self.settings.eval_every) or self.is_due(self.settings.checkpoint_every)
+        if self.finished() or self.progress.step == 0 or not is_due:
             return False
         *_, last = read_metrics(self.folder.metrics_file) or [{}]
         lacks = last.get("step") == self.progress.step and last.get("val_loss") is None
@@ -546,7 +563,7 @@ class Training:
 
         The line in metrics.jsonl repeats what the last one says of the training.
         """
-        line, progress = self.evaluate(), self.progress
+        line, progress = self.evaluate_unless_stopped(), self.progress
         *_, last = read_metrics(self.folder.metrics_file) or [{}]
         is_recorded = last.get("step") == progress.step and last.get("val_loss") is not None
         if line and last and not is_recorded:

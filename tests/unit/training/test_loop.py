@@ -1466,6 +1466,40 @@ def test_an_evaluation_that_fails_loses_no_step(
     )
 
 
+@pytest.mark.parametrize("at", [3, 5, 8], ids=["between checkpoints", "with a checkpoint", "at the end"])
+def test_a_signal_ends_an_evaluation_at_once_and_it_is_made_up(
+    trained: Trained, resumed: Resumed, run_folder: Folders, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    settings = ["train.max_steps=8", "train.eval_every=3", "train.checkpoint_every=5"]
+    whole = trained("whole", *settings)
+    with monkeypatch.context() as patch:
+        steps = iter([3, 5, 6, 8])
+
+        def interrupted(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *arguments: interrupt() if next(steps) == at else evaluate(*arguments)
+
+        for name in ("evaluate", "evaluate_whole_and_part"):
+            patch.setattr(NextTokenTask, name, interrupted(getattr(NextTokenTask, name)))
+        with pytest.raises(Interrupted, match=rf"^stopped at step {at}; "):
+            trained("a", *settings)
+    assert lines_of(run_folder("a"))[-1]["step"] == at
+    assert "val_loss" not in lines_of(run_folder("a"))[-1]
+
+    outcome = resumed("a")
+
+    weights = [(last_checkpoint(run_folder(name)) / MODEL).read_bytes() for name in ("a", "whole")]
+    assert weights[0] == weights[1]
+    losses = [
+        {line["step"]: line.get("val_loss") for line in lines_of(run_folder(name))} for name in ("a", "whole")
+    ]
+    assert losses[0] == losses[1]
+    assert outcome.evaluation == whole.evaluation
+    assert (outcome.progress.best_step, outcome.progress.best_val_loss) == (
+        whole.progress.best_step,
+        whole.progress.best_val_loss,
+    )
+
+
 def test_a_sample_that_fails_loses_no_step(
     trained: Trained, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:

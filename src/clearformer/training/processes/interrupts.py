@@ -1,9 +1,11 @@
-"""Signals that end a run at the end of its step."""
+"""Signals that end a run at the end of its step, or of its evaluation at once."""
 
 import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from types import FrameType, TracebackType
 
@@ -35,6 +37,10 @@ def end_with_parent(parent: int) -> None:
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
+class StoppedError(Exception):
+    """A signal came inside `Interrupts.at_once`; it is recorded, and what was done there is to be left."""
+
+
 class Interrupts:
     """Records SIGINT, SIGTERM and SIGHUP inside its `with` block; a second SIGINT or SIGTERM ends the process at once.
 
@@ -47,6 +53,7 @@ class Interrupts:
         self.received: int | None = None
         self._before: dict[int, object] = {}
         self._terminated: float | None = None  # when SIGTERM first came, by `time.monotonic`
+        self._stops_at_once = False
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
@@ -63,8 +70,23 @@ class Interrupts:
                 signal.signal(number, handler)  # type: ignore[arg-type]
         self._before = {}
 
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let a signal end the `with` block at once: for what takes long and can be done again later.
+
+        Raises:
+            StoppedError: a signal came, inside the block or before it.
+        """
+        self._stops_at_once = True
+        try:
+            if self.received:
+                raise StoppedError
+            yield
+        finally:
+            self._stops_at_once = False
+
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.received = self.received or number
+        is_first, self.received = self.received is None, self.received or number
         # Not the handlers from before: a process started in the background ignores SIGINT.
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -75,3 +97,5 @@ class Interrupts:
             elif now > self._terminated + ONE_TERMINATION:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 signal.raise_signal(signal.SIGTERM)
+        if is_first and self._stops_at_once:
+            raise StoppedError

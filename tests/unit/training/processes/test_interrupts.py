@@ -6,7 +6,7 @@ import time
 import pytest
 
 from clearformer.training.processes import interrupts
-from clearformer.training.processes.interrupts import ENDING, Interrupts
+from clearformer.training.processes.interrupts import ENDING, Interrupts, StoppedError
 
 
 def send(number: int) -> None:
@@ -20,6 +20,24 @@ def test_a_signal_is_noted_and_nothing_else(number: int) -> None:
         assert interrupts.received is None
         send(number)
         assert interrupts.received == number
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_what_can_be_done_again_is_ended_at_once(number: int) -> None:
+    with Interrupts() as interrupts:
+        with pytest.raises(StoppedError), interrupts.at_once():
+            send(number)  # and does not go on
+        assert interrupts.received == number
+        with pytest.raises(StoppedError), interrupts.at_once():
+            pytest.fail("it was begun after the signal")
+
+
+def test_after_what_can_be_done_again_a_signal_is_noted_and_nothing_else() -> None:
+    with Interrupts() as interrupts:
+        with interrupts.at_once():
+            pass
+        send(signal.SIGTERM)
+        assert interrupts.received == signal.SIGTERM
 
 
 def test_a_second_interrupt_ends_at_once() -> None:
