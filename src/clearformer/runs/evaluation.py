@@ -109,8 +109,8 @@ def evaluate_run(
 ) -> EvaluationReport:
     """Evaluate a run on the task that it was trained for.
 
-    In the values for JSON, `data_changed` says whether the run's own data have changed since training; it is null if
-    other data were read.
+    In the values for JSON, `step` is the step that the weights are of (of a mean of checkpoints, its last), and
+    `data_changed` says whether the run's own data have changed since training; it is null if other data were read.
 
     Raises:
         RunError: the run's data have no such split, or it was imported and has none.
@@ -127,7 +127,7 @@ def evaluate_run(
     if loss is None or not math.isfinite(loss):
         raise NonFiniteError(NOT_FINITE)
     note = (Section(text=CHANGED),) if changed else ()
-    values = report.values | {"split": choice.name, "data_changed": changed}
+    values = report.values | {"split": choice.name, "step": run.step, "data_changed": changed}
     return replace(report, sections=note + report.sections, values=values)
 
 

@@ -173,6 +173,7 @@ def test_an_objective_that_is_registered_is_trained_evaluated_and_planned(
     assert evaluated.values == {
         "loss": pytest.approx(result.evaluation.loss),
         "split": "val",
+        "step": lines[-1]["step"],
         "data_changed": False,
     }
     assert evaluated.sections[0].heading == "the whole val split"
