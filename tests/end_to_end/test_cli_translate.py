@@ -13,6 +13,7 @@ import torch
 from clearformer.cli import main
 from clearformer.config import resolve
 from clearformer.decoding import search, translate
+from clearformer.decoding.text import translations
 from clearformer.model import build
 from clearformer.run import load
 from clearformer.text import CharTokenizerSpec
@@ -144,6 +145,23 @@ def test_several_translations_say_which_line_they_are_of(says: Says, file: Path)
     ]
     assert [text for *_, text in rows] == [t.text for found in expected for t in found]
     assert float(rows[0][2]) == pytest.approx(expected[0][0].score, abs=1e-4)
+
+
+def test_the_lines_of_a_long_file_come_as_soon_as_they_are_translated(
+    says: Says, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, _ = says("translate", "pairs", file, "--n-best", "2")
+    monkeypatch.setattr(translations, "GROUP", 2)
+    assert says("translate", "pairs", file, "--n-best", "2")[0] == whole
+
+    batches = iter([translations.beam_search])  # of the first group alone
+    monkeypatch.setattr(
+        translations, "beam_search", lambda *arguments, **options: next(batches)(*arguments, **options)
+    )
+    assert main(["translate", "pairs", str(file), "--n-best", "2"]) == 1
+    assert capsys.readouterr().out == "".join(
+        line for line in whole.splitlines(keepends=True) if line[0] in "12"
+    )
 
 
 def test_settings_are_those_of_translate(says: Says, file: Path) -> None:

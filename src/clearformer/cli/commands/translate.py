@@ -1,6 +1,8 @@
 """`clearformer translate`: one line out for every line in."""
 
+import itertools
 import json
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -97,7 +99,8 @@ def command(
 ) -> None:
     """Translate a file or standard input, line by line.
 
-    Prints one line for each line read; an empty line stays empty.
+    Prints one line for each line read; an empty line stays empty. The lines of a long file come in groups, as soon as
+    they are translated.
     """
     with importing():
         from clearformer.decoding.text.translations import BATCH_TOKENS, translate
@@ -120,6 +123,12 @@ def command(
         "n_best": n_best,
         "max_new_tokens": max_new_tokens,
     }
+    numbers = itertools.count(1)
+
+    def write(translated: "list[list[Translation]]") -> None:
+        for line in as_lines(translated, n_best, numbers):
+            write_text(line + "\n")
+
     with named_as_options(context.params):
         translations = translate(
             trained,
@@ -128,6 +137,7 @@ def command(
             batch_tokens=batch_tokens or BATCH_TOKENS,
             dtype=dtype_of(trained, dtype),
             place=lambda number: f"{standard_input.name_of(file)}, line {number}",
+            look=None if as_json else write,
         )
     scores = None if references is None else scores_of(translations, references)
     if as_json:
@@ -136,8 +146,6 @@ def command(
             json.dumps(about | {"scores": scores and scores.to_json(), "lines": as_objects(translations)})
         )
         return
-    for line in as_lines(translations, n_best):
-        write_text(line + "\n")
     warn_of_cuts(translations)
     if scores is not None:
         typer.echo(str(scores), err=True)
@@ -179,15 +187,16 @@ def early_stopping_of(word: str) -> bool | Literal["never"]:
 # --- output -----------------------------------------------------------------------------------------------
 
 
-def as_lines(translations: "list[list[Translation]]", n_best: int) -> list[str]:
+def as_lines(
+    translations: "Iterable[list[Translation]]", n_best: int, numbers: Iterator[int]
+) -> Iterator[str]:
     """Format translations as lines: the best of each, or several with line number, rank and score before them."""
-    if n_best == 1:
-        return [best_first[0].text for best_first in translations]
-    return [
-        f"{number}\t{rank}\t{translation.score:.4f}\t{translation.text}"
-        for number, best_first in enumerate(translations, start=1)
-        for rank, translation in enumerate(best_first, start=1)
-    ]
+    for best_first, number in zip(translations, numbers, strict=False):
+        if n_best == 1:
+            yield best_first[0].text
+            continue
+        for rank, translation in enumerate(best_first, start=1):
+            yield f"{number}\t{rank}\t{translation.score:.4f}\t{translation.text}"
 
 
 def as_objects(translations: "list[list[Translation]]") -> list[list[dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""Translating sentences, in batches of similar length."""
+"""Translating sentences, in batches of similar length, a group of sentences at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +20,7 @@ from clearformer.text import Tokenizer
 
 LONGER_BY = 50  # new tokens beyond twice the source's; Vaswani et al. 2017, 6.1, allow 50 beyond its length
 BATCH_TOKENS = 1024
+GROUP = 1024  # sentences: enough of them for batches of similar length
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -57,6 +58,7 @@ def translate(
     batch_tokens: int = BATCH_TOKENS,
     dtype: torch.dtype | str | None = None,
     place: Callable[[int], str] = lambda number: f"sentence {number}",
+    look: Callable[[list[list[Translation]]], None] | None = None,
 ) -> list[list[Translation]]:
     """Return the best translations of each sentence, best first; for an empty sentence, one empty translation.
 
@@ -76,6 +78,7 @@ def translate(
             of beams.
         dtype: The type of the matrix products (autocast), also by name (`bfloat16`). By default the caller's.
         place: Names a sentence in error messages by its number (from 1), such as a file and a line.
+        look: Called with the translations of the first sentences, the next ones and so on, as soon as they are made.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -93,23 +96,31 @@ def translate(
         check_max_new_tokens(max_new_tokens)
     check_whole("batch_tokens", batch_tokens, least=1)
     check_function("place", place)
+    if look is not None:
+        check_function("look", look)
     limit = model.config.max_seq_len
     sources = encode_sources(tokenizer, texts_of(sentences), eos, limit, place)
-    translations = [[replace(EMPTY, tokens=[])] for _ in sources]
+    translations = []
     with autocast(model.embed.weight.device, None if dtype is None else matrix_dtype(dtype)):
-        for batch in batches([len(source) for source in sources], batch_tokens):
-            hypotheses = beam_search(
-                model,
-                [[bos]] * len(batch),
-                [min(length_limit(len(sources[i]), max_new_tokens), limit) for i in batch],
-                search,
-                eos,
-                n_best,
-                [sources[i] for i in batch],
-                pad_id=tokenizer.pad_id,
-            )
-            for i, best in zip(batch, hypotheses, strict=True):
-                translations[i] = [_translation(tokenizer, hypothesis, eos) for hypothesis in best]
+        for first in range(0, len(sources), GROUP):
+            group = sources[first : first + GROUP]
+            translated = [[replace(EMPTY, tokens=[])] for _ in group]
+            for batch in batches([len(source) for source in group], batch_tokens):
+                hypotheses = beam_search(
+                    model,
+                    [[bos]] * len(batch),
+                    [min(length_limit(len(group[i]), max_new_tokens), limit) for i in batch],
+                    search,
+                    eos,
+                    n_best,
+                    [group[i] for i in batch],
+                    pad_id=tokenizer.pad_id,
+                )
+                for i, best in zip(batch, hypotheses, strict=True):
+                    translated[i] = [_translation(tokenizer, hypothesis, eos) for hypothesis in best]
+            if look is not None:
+                look(translated)
+            translations += translated
     return translations
 
 

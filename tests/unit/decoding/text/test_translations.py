@@ -66,6 +66,33 @@ def test_translations_come_in_order_and_do_not_depend_on_each_other(run: Run) ->
     assert len({found[0].text for found in together}) > 3
 
 
+def test_groups_of_sentences_are_passed_on_as_soon_as_they_are_translated(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentences = ["abc", "", "c", "cab abc", "b"]
+    whole = [[each.text for each in best_first] for best_first in translate(run, sentences, n_best=2)]
+    monkeypatch.setattr(translations, "GROUP", 2)
+    seen: list[list[list[str]]] = []
+    searched: list[int] = []
+    search = translations.beam_search
+
+    def searching(*arguments: Any, **options: Any) -> Any:
+        searched.append(len(seen))  # how many groups were passed on before
+        return search(*arguments, **options)
+
+    monkeypatch.setattr(translations, "beam_search", searching)
+    found = translate(
+        run,
+        sentences,
+        n_best=2,
+        look=lambda group: seen.append([[each.text for each in best_first] for best_first in group]),
+    )
+
+    assert seen == [whole[:2], whole[2:4], whole[4:]]
+    assert [[each.text for each in best_first] for best_first in found] == whole
+    assert sorted({*searched}) == [0, 1, 2]
+
+
 def test_a_translation_is_what_beam_search_finds_of_the_source_and_eos(run: Run) -> None:
     tokenizer = run.tokenizer
     source = [*tokenizer.encode("abc").tolist(), tokenizer.eos_id]
