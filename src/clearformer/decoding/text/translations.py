@@ -20,7 +20,7 @@ from clearformer.text import Tokenizer
 
 LONGER_BY = 50  # new tokens beyond twice the source's; Vaswani et al. 2017, 6.1, allow 50 beyond its length
 BATCH_TOKENS = 1024
-GROUP = 1024  # sentences: enough of them for batches of similar length
+BATCHES_IN_GROUP = 16  # enough for batches of sentences of similar length
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -102,8 +102,8 @@ def translate(
     sources = encode_sources(tokenizer, texts_of(sentences), eos, limit, place)
     translations = []
     with autocast(model.embed.weight.device, None if dtype is None else matrix_dtype(dtype)):
-        for first in range(0, len(sources), GROUP):
-            group = sources[first : first + GROUP]
+        for part in groups([len(source) for source in sources], BATCHES_IN_GROUP * batch_tokens):
+            group = sources[part]
             translated = [[replace(EMPTY, tokens=[])] for _ in group]
             for batch in batches([len(source) for source in group], batch_tokens):
                 hypotheses = beam_search(
@@ -171,6 +171,16 @@ def encode_sources(
             f"{limit} (model.max_seq_len){others}: split it into shorter sentences"
         )
     return sources
+
+
+def groups(lengths: Sequence[int], n_tokens: int) -> Iterator[slice]:
+    """Yield the slices of texts, in order, that first reach so many tokens each; the last may have fewer."""
+    first = total = 0
+    for i, length in enumerate(lengths, start=1):
+        total += length
+        if total >= n_tokens or i == len(lengths):
+            yield slice(first, i)
+            first, total = i, 0
 
 
 def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

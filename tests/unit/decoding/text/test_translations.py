@@ -71,7 +71,7 @@ def test_groups_of_sentences_are_passed_on_as_soon_as_they_are_translated(
 ) -> None:
     sentences = ["abc", "", "c", "cab abc", "b"]
     whole = [[each.text for each in best_first] for best_first in translate(run, sentences, n_best=2)]
-    monkeypatch.setattr(translations, "GROUP", 2)
+    monkeypatch.setattr(translations, "BATCHES_IN_GROUP", 1)
     seen: list[list[list[str]]] = []
     searched: list[int] = []
     search = translations.beam_search
@@ -85,10 +85,11 @@ def test_groups_of_sentences_are_passed_on_as_soon_as_they_are_translated(
         run,
         sentences,
         n_best=2,
+        batch_tokens=4,  # with <eos> as many as the first sentence has
         look=lambda group: seen.append([[each.text for each in best_first] for best_first in group]),
     )
 
-    assert seen == [whole[:2], whole[2:4], whole[4:]]
+    assert seen == [whole[:1], whole[1:4], whole[4:]]
     assert [[each.text for each in best_first] for best_first in found] == whole
     assert sorted({*searched}) == [0, 1, 2]
 
