@@ -340,9 +340,7 @@ def load(
         CheckpointError: a checkpoint is damaged.
         ConfigError: there is no such device here.
     """
-    run = run_of(read_run(name_or_path, checkpoint, device, average))
-    run.average = average
-    return run
+    return run_of(read_run(name_or_path, checkpoint, device, average))
 
 
 @torch_as_it_begins()
@@ -399,4 +397,6 @@ def from_hf(folder: str | Path, name: str | None = None) -> Run:
 
 def run_of(loaded: Loaded) -> Run:
     """Return the run that was read from a folder."""
-    return Run(loaded.model, loaded.tokenizer, loaded.config, folder=loaded.folder, step=loaded.step)
+    run = Run(loaded.model, loaded.tokenizer, loaded.config, folder=loaded.folder, step=loaded.step)
+    run.average = loaded.average
+    return run

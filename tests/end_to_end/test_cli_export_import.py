@@ -320,6 +320,22 @@ def test_the_loss_of_other_weights_is_not_told(tmp_path: Path) -> None:
     assert "nats" not in card_of(run, tmp_path / "changed")
 
 
+def test_the_mean_of_the_last_checkpoints_is_exported(tmp_path: Path) -> None:
+    folder = cf.load(make("decoder"), device="cpu").folder
+    weights = weights_of(build(cf.load("decoder").config.model))
+    save_checkpoint(folder.checkpoints, Checkpoint(Progress(step=7, val_loss=1.5), weights, {}))
+
+    succeed("export", "decoder", tmp_path / "out", "--average", "2")
+
+    exported = cf.from_hf(tmp_path / "out", "back").model
+    for name, tensor in cf.load("decoder", device="cpu", average=2).model.state_dict().items():
+        torch.testing.assert_close(exported.state_dict()[name].cpu(), tensor, rtol=0, atol=0)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "7 steps on the data `pydoc`. Its weights are the mean of the last 2 checkpoints." in card
+    assert "nats" not in card
+    assert "--average: " in str(refusal("export", "decoder", tmp_path / "more", "--average", "3"))
+
+
 @pytest.mark.parametrize(("name", "predicted"), [("classifier", "text"), ("masked", "masked token")])
 def test_what_a_loss_is_counted_by(name: str, predicted: str, tmp_path: Path) -> None:
     run = make(name)

@@ -12,7 +12,7 @@ import torch
 
 from clearformer.cli import main
 from clearformer.config import resolve
-from clearformer.decoding import search, translate
+from clearformer.decoding import generate, search, translate
 from clearformer.decoding.text import translations
 from clearformer.model import build
 from clearformer.run import load
@@ -198,6 +198,16 @@ def test_checkpoints_are_averaged(says: Says, file: Path) -> None:
 
     assert out.split("\n") == [*expected, ""]
     assert out != says("translate", "pairs", file, "--beams", "1")[0]
+
+
+def test_checkpoints_are_averaged_to_generate_too(says: Says) -> None:
+    options = ["--prompt", "abc", "--max-new-tokens", "9", "--temperature", "0"]
+    [expected] = generate(load("text", average=2), "abc", max_new_tokens=9, temperature=0)
+
+    out, _ = says("generate", "text", *options, "--average", "2")
+
+    assert out == f"abc{expected.text}\n"
+    assert out != says("generate", "text", *options)[0]
 
 
 def test_with_references_scores_and_signatures_are_on_standard_error(

@@ -36,6 +36,21 @@ class HeldOut:
     share: float | None
 
 
+@dataclass(frozen=True)
+class Trained:
+    """The training behind a model's weights.
+
+    Attributes:
+        step: The steps taken; 0 if it was not trained.
+        average: The number of checkpoints whose mean the weights are, the last that of `step`.
+        held_out: The loss of these weights, where it is known.
+    """
+
+    step: int
+    average: int = 1
+    held_out: HeldOut | None = None
+
+
 def auto_class(fitted: ArchitectureMatch) -> str:
     """Return the auto class of transformers that loads a model, such as AutoModelForCausalLM."""
     return next(auto for ending, auto in AUTO_CLASSES.items() if fitted.class_name.endswith(ending))
@@ -46,8 +61,7 @@ def model_card(
     fitted: ArchitectureMatch,
     config: RunConfig,
     n_parameters: int,
-    step: int,
-    held_out: HeldOut | None,
+    trained: Trained,
 ) -> str:
     """Return the text of README.md, with the header that Hugging Face's pages read."""
     auto = auto_class(fitted)
@@ -73,7 +87,7 @@ tokenizer = AutoTokenizer.from_pretrained("PATH")
 It needs no code of its own. `clearformer import PATH` makes a run of it again.
 
 ## How it was made
-{_training(config, step, held_out)}
+{_training(config, trained)}
 
 ```toml
 {to_toml(config, with_folders=False).strip()}
@@ -81,11 +95,14 @@ It needs no code of its own. `clearformer import PATH` makes a run of it again.
 """
 
 
-def _training(config: RunConfig, step: int, held_out: HeldOut | None) -> str:
-    if step == 0:
+def _training(config: RunConfig, trained: Trained) -> str:
+    if trained.step == 0:
         return "It was not trained: its weights were imported or are its initial ones. Its settings:"
-    loss = "" if held_out is None else f" {_loss(held_out, _predicted(config))}"
-    return f"It was trained for {step:,} steps on the data `{config.data.label}`.{loss} All settings:"
+    weights = (
+        f" Its weights are the mean of the last {trained.average} checkpoints." if trained.average > 1 else ""
+    )
+    loss = "" if trained.held_out is None else f" {_loss(trained.held_out, _predicted(config))}"
+    return f"It was trained for {trained.step:,} steps on the data `{config.data.label}`.{weights}{loss} All settings:"
 
 
 def _loss(held_out: HeldOut, predicted: str) -> str:

@@ -11,7 +11,7 @@ from clearformer.data import LabelledData
 from clearformer.decoding.arguments import check_run
 from clearformer.errors import RunError
 from clearformer.files import folder_made_whole, user_path
-from clearformer.interop.card import HeldOut, model_card
+from clearformer.interop.card import HeldOut, Trained, model_card
 from clearformer.interop.mapping.matching import ArchitectureMatch, match_architecture
 from clearformer.interop.reading import CONFIG
 from clearformer.interop.tokenizers.folder import tokenizer_documents
@@ -67,7 +67,8 @@ def _write(run: RunLike, fitted: ArchitectureMatch, folder: Path) -> None:
     for name, document in tokenizer_documents(tokenizer, model).items():
         write_json(folder / name, document)
     n_parameters = sum(parameter.numel() for parameter in run.model.parameters())
-    card = model_card(shown_name(run), fitted, run.config, n_parameters, run.step, held_out_of(run))
+    trained = Trained(run.step, run.average, held_out_of(run))
+    card = model_card(shown_name(run), fitted, run.config, n_parameters, trained)
     (folder / CARD).write_text(card, encoding="utf-8")
 
 

@@ -78,13 +78,17 @@ def name_for(preset: str, config: RunConfig) -> str:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A checkpoint that was read: its model in evaluation mode, the run's tokenizer and configuration."""
+    """A checkpoint that was read: its model in evaluation mode, the run's tokenizer and configuration.
+
+    The weights are the mean of `average` checkpoints, the last of them that of `step`.
+    """
 
     folder: RunFolder
     config: RunConfig
     model: Transformer
     tokenizer: Tokenizer
     step: int
+    average: int = 1
 
 
 class RunLike(Protocol):
@@ -100,6 +104,8 @@ class RunLike(Protocol):
     def tokenizer(self) -> Tokenizer: ...
     @property
     def step(self) -> int: ...
+    @property
+    def average(self) -> int: ...
 
 
 def list_runs() -> list[RunFolder]:
@@ -283,7 +289,7 @@ def read_run(
     except RuntimeError as error:
         first = str(error).splitlines()[-1].strip()
         raise CheckpointError(f"{path / MODEL} does not fit {folder.config_file}: {first}") from None
-    return Loaded(folder, config, model.to(where).eval(), tokenizer, step_of(path))
+    return Loaded(folder, config, model.to(where).eval(), tokenizer, step_of(path), int(average))
 
 
 def opened(run: RunLike | str | Path, checkpoint: str | int) -> RunLike:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from clearformer.cli.importing import importing
-from clearformer.cli.options import Checkpoint, RunName, check_dtype, check_not_empty
+from clearformer.cli.options import Average, Checkpoint, RunName, check_dtype, check_not_empty, open_run
 
 app = typer.Typer(add_completion=False)
 
@@ -14,6 +14,7 @@ app = typer.Typer(add_completion=False)
 def command(
     run: RunName,
     target: Annotated[str, typer.Argument(metavar="DIR", help="New folder, or new file NAME.gguf.")],
+    average: Average = 1,
     checkpoint: Checkpoint = "latest",
     dtype: Annotated[
         str,
@@ -35,7 +36,7 @@ def command(
             from clearformer.interop.gguf import FILE_TYPES, to_gguf
 
         check_dtype(dtype, list(FILE_TYPES))
-        fitted = to_gguf(run, target, checkpoint, dtype)
+        fitted = to_gguf(open_run(run, checkpoint, "cpu", average), target, dtype=dtype)
         typer.echo(f"{target}: {fitted.architecture.title} for llama.cpp, in {dtype}")
         return
     if dtype != "float32":
@@ -50,7 +51,7 @@ def command(
         from clearformer.interop import to_hf
         from clearformer.interop.card import auto_class
 
-    fitted = to_hf(run, target, checkpoint)
+    fitted = to_hf(open_run(run, checkpoint, "cpu", average), target)
     typer.echo(
         f"{target}: {fitted.architecture.title}; load it with transformers.{auto_class(fitted)}"
         f".from_pretrained({target!r})"

@@ -10,6 +10,7 @@ from clearformer.cli import standard_input
 from clearformer.cli.importing import importing
 from clearformer.cli.options import (
     AsJson,
+    Average,
     Checkpoint,
     Device,
     RunName,
@@ -85,6 +86,7 @@ def command(
         list[str] | None,
         typer.Option(metavar="TEXT", help="Stop before this text (repeatable)."),
     ] = None,
+    average: Average = 1,
     checkpoint: Checkpoint = "latest",
     device: Device = "auto",
     compiled: Annotated[
@@ -125,7 +127,7 @@ def command(
     for option, texts in ((name, [prompt or ""]), ("--stop", stop or [])):
         for text in texts:
             check_utf8(option, text)
-    trained = open_run(run, checkpoint, device)
+    trained = open_run(run, checkpoint, device, average)
     require_decoder(trained.model)
     if prompt is None:
         prompt = default_prompt(trained)
