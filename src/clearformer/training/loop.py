@@ -336,7 +336,7 @@ class Training:
             self.end_if_signalled()
             self.begin_steps()
             self.log.begin(self.config, self.progress)
-            if self.has_failed_evaluation():
+            if self.has_missed_evaluation():
                 self.make_up_evaluation()
                 self.end_if_signalled()
             while not self.finished():
@@ -549,7 +549,7 @@ class Training:
         except StoppedError:
             return {}
 
-    def has_failed_evaluation(self) -> bool:
+    def has_missed_evaluation(self) -> bool:
         """Whether the run goes on at a step whose evaluation was due but failed or was stopped; its line tells it."""
         is_due = self.is_due(self.settings.eval_every) or self.is_due(self.settings.checkpoint_every)
         if self.finished() or self.progress.step == 0 or not is_due:

@@ -100,27 +100,26 @@ def translate(
         check_function("look", look)
     limit = model.config.max_seq_len
     sources = encode_sources(tokenizer, texts_of(sentences), eos, limit, place)
+
+    def translated(batch: list[list[int]]) -> list[list[Translation]]:
+        limits = [min(length_limit(len(source), max_new_tokens), limit) for source in batch]
+        prompts = [[bos]] * len(batch)
+        found = beam_search(
+            model, prompts, limits, search, eos, n_best, sources=batch, pad_id=tokenizer.pad_id
+        )
+        return [[_translation(tokenizer, hypothesis, eos) for hypothesis in best] for best in found]
+
     translations = []
     with autocast(model.embed.weight.device, None if dtype is None else matrix_dtype(dtype)):
         for part in groups([len(source) for source in sources], BATCHES_IN_GROUP * batch_tokens):
             group = sources[part]
-            translated = [[replace(EMPTY, tokens=[])] for _ in group]
-            for batch in batches([len(source) for source in group], batch_tokens):
-                hypotheses = beam_search(
-                    model,
-                    [[bos]] * len(batch),
-                    [min(length_limit(len(group[i]), max_new_tokens), limit) for i in batch],
-                    search,
-                    eos,
-                    n_best,
-                    [group[i] for i in batch],
-                    pad_id=tokenizer.pad_id,
-                )
-                for i, best in zip(batch, hypotheses, strict=True):
-                    translated[i] = [_translation(tokenizer, hypothesis, eos) for hypothesis in best]
+            of_group = [[replace(EMPTY, tokens=[])] for _ in group]
+            for places in batches([len(source) for source in group], batch_tokens):
+                for i, best in zip(places, translated([group[i] for i in places]), strict=True):
+                    of_group[i] = best
             if look is not None:
-                look(translated)
-            translations += translated
+                look(of_group)
+            translations += of_group
     return translations
 
 

@@ -37,8 +37,11 @@ def end_with_parent(parent: int) -> None:
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
-class StoppedError(Exception):
-    """A signal came inside `Interrupts.at_once`; it is recorded, and what was done there is to be left."""
+class StoppedError(BaseException):
+    """A signal came inside `Interrupts.at_once`; it is recorded, and what was done there is to be left.
+
+    As KeyboardInterrupt, it is no Exception: code that handles failures of its own must not take it for one.
+    """
 
 
 class Interrupts:

@@ -2,6 +2,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -30,6 +31,11 @@ def test_what_can_be_done_again_is_ended_at_once(number: int) -> None:
         assert interrupts.received == number
         with pytest.raises(StoppedError), interrupts.at_once():
             pytest.fail("it was begun after the signal")
+
+
+def test_code_that_handles_failures_does_not_take_a_signal_for_one() -> None:
+    with Interrupts() as interrupts, pytest.raises(StoppedError), interrupts.at_once(), suppress(Exception):
+        send(signal.SIGTERM)
 
 
 def test_after_what_can_be_done_again_a_signal_is_noted_and_nothing_else() -> None:
