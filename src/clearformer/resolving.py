@@ -18,7 +18,7 @@ from clearformer.config import (
     resolve,
     whole,
 )
-from clearformer.data import BUILT_IN_BY_KIND, PairsData, PrepareConfig, form_of, kind_of, section_settings
+from clearformer.data import BUILT_IN_BY_KIND, PrepareConfig, form_of, kind_of, section_settings
 from clearformer.errors import ConfigError, did_you_mean, shortened
 from clearformer.files import user_path
 from clearformer.presets import DEFAULTS, PRESETS, preset
@@ -120,14 +120,10 @@ def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
     chosen = auto_for(_resolve_with_pretrained(begin_with, wanted), said)
     run = _resolve_with_pretrained(begin_with, [explicit(chosen), *given])
     if earlier := run.train.pretrained:  # whose model and tokens are in the place of the chosen ones
-        logger.info(
-            "auto: the model and its tokens are those of %s; steps are estimated for another", earlier
-        )
+        logger.info("auto: the model and its tokens are those of %s", earlier)
         chosen = _resolve_with_pretrained(begin_with, [explicit(chosen), {"train": {"pretrained": earlier}}])
     if replaced := _replaced(chosen, run):
         logger.info("auto: replaced by your settings: %s", ", ".join(replaced))
-    if isinstance(run.data, PairsData) and "data.max_length" not in said:  # of the model's own context
-        run = run.replace(data=run.data.replace(max_length=run.model.max_seq_len - 1))
     return run
 
 

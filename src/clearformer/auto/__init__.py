@@ -7,8 +7,8 @@ The rules are pure functions of the budget, with one file for each form of data.
 
 import logging
 import math
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from clearformer.auto import labelled, pairs, text
 from clearformer.auto.budget import MEASURED_BY, Budget, Recommendation, for_processes, measure
@@ -49,12 +49,12 @@ def auto(form: str = "text") -> RunConfig:
     return rules.choose(rules.typical).run
 
 
-def auto_for(wanted: RunConfig, said: Collection[str] = ()) -> RunConfig:
+def auto_for(wanted: RunConfig, said: Mapping[str, Any] | None = None) -> RunConfig:
     """Choose the run for a configuration's data, time, device and processes, and log the reasons.
 
     Args:
         wanted: The configuration.
-        said: The keys of the settings that the user gave; those of the tokenizer request one.
+        said: The settings that the user gave, by their keys; those of the tokenizer and the model's size request one.
 
     Raises:
         DataError: there are no such data.

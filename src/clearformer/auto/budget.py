@@ -1,7 +1,7 @@
 """The budget on which `auto` decides: the size of the data, the time, and the machine's rate and memory."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from clearformer.training.planning.duration import COMPILE_SECONDS, pays_within
 from clearformer.training.planning.run_plan import vocabulary_of
 from clearformer.training.processes.distributed import Place
 
-# Beside the sections of the data and the tokenizer, the settings that `measure` reads: others cannot change a budget.
+# Beside the data, the tokenizer and the model's size, the settings that `measure` reads: others cannot change a budget.
 MEASURED_BY = {
     f"train.{name}"
     for name in ("max_seconds", "max_wall_seconds", "device", "dtype", "compile", "pretrained")
@@ -41,6 +41,17 @@ SHORTEST_CONTEXT = 64
 CHARACTERS_PER_SECOND = 60e6  # bytes of text that are tokenized per second
 WORDS_PER_SECOND = 5e6  # the same by BPE, where it was not measured
 OF_SHORT_TEXTS_PER_SECOND = 1e6  # the same for many short texts, mostly spent on training the tokenizer
+
+
+class ModelSize(NamedTuple):
+    """The size of a model as far as it is given: None is left to the rules."""
+
+    d_model: int | None = None
+    n_layers: int | None = None
+    max_seq_len: int | None = None
+
+
+ANY_SIZE = ModelSize()
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,8 @@ class Budget:
         n_labels: The number of labels; 0 for texts without.
         has_vocabulary: Whether the size of the requested tokenizer's vocabulary is requested too; otherwise the rules
             choose it.
+        given: The size of the model, as far as it is requested or that of an earlier run.
+        is_pretrained: Whether the run begins with an earlier one's weights.
     """
 
     n_bytes: int
@@ -79,6 +92,8 @@ class Budget:
     has_held_out: bool = False
     n_labels: int = 0
     has_vocabulary: bool = True
+    given: ModelSize = ANY_SIZE
+    is_pretrained: bool = False
 
     @property
     def is_compiled(self) -> bool:
@@ -95,21 +110,27 @@ class Recommendation:
 
 
 def measure(
-    wanted: RunConfig, said: Collection[str] = (), most_tokens: float = math.inf, place: Place | None = None
+    wanted: RunConfig,
+    said: Mapping[str, Any] | None = None,
+    most_tokens: float = math.inf,
+    place: Place | None = None,
 ) -> Budget:
     """Measure the size of the data, and the machine's rate and memory, in about a second or less if the time is short.
 
     Args:
-        wanted: The data, time and device; and the tokenizer, if it is requested or that of an earlier run.
-        said: The keys of the settings that the user gave.
-        most_tokens: The longest context of the rules, in tokens; of longer texts only the beginning counts, and longer
-            pairs do not.
+        wanted: The data, time and device; and the tokenizer and the model, if they are those of an earlier run, or the
+            requested tokenizer.
+        said: The settings that the user gave, by their keys.
+        most_tokens: The longest context of the rules, in tokens, unless another is given; of longer texts only the
+            beginning counts, and longer pairs do not.
         place: The process's place among those that train together, all of which measure at the same time.
 
     Raises:
         DataError: there are no such data.
     """
-    size, place = size_of(wanted.data, most_tokens * MOST_BYTES_PER_TOKEN), place or Place()
+    said, place = said or {}, place or Place()
+    given = given_size(wanted, said)
+    size = size_of(wanted.data, (given.max_seq_len or most_tokens) * MOST_BYTES_PER_TOKEN)
     device = resolve_device(wanted.train.device)
     dtype = resolve_dtype(wanted.train.dtype, device)
     of_earlier = wanted.train.pretrained is not None
@@ -126,11 +147,25 @@ def measure(
         compile=None if wanted.train.compile == "auto" else wanted.train.compile,
         tokenizer=wanted.tokenizer if has_tokenizer else None,
         has_vocabulary=has_vocabulary,
+        given=given,
+        is_pretrained=of_earlier,
         n_texts=size.n_texts,
         longest=size.longest,
         n_labels=size.n_labels,
         has_held_out=isinstance(wanted.data, TextData) and wanted.data.val_path is not None,
         **(trial._asdict() if trial else {}),
+    )
+
+
+def given_size(wanted: RunConfig, said: Mapping[str, Any]) -> ModelSize:
+    """Return the size of an earlier run's model, if there is one, and what the settings say of it.
+
+    Values that are no sizes are left out; the run's configuration is refused for them.
+    """
+    earlier = wanted.model if wanted.train.pretrained is not None else ANY_SIZE
+    sizes = {name: said.get(f"model.{name}", getattr(earlier, name)) for name in ModelSize._fields}
+    return ModelSize(
+        **{name: size if isinstance(size, int) and size > 0 else None for name, size in sizes.items()}
     )
 
 
@@ -258,7 +293,10 @@ def block_parameters(d_model: int, n_layers: int) -> int:
 
 
 def largest_shape(
-    shapes: Sequence[tuple[int, int]], parameters: Callable[[int, int], int], most: float
+    shapes: Sequence[tuple[int, int]],
+    parameters: Callable[[int, int], int],
+    most: float,
+    given: ModelSize = ANY_SIZE,
 ) -> tuple[int, int]:
     """Return the largest width and depth with no more than `most` parameters in the blocks, or the smallest.
 
@@ -266,8 +304,24 @@ def largest_shape(
         shapes: Widths and depths, the smallest first.
         parameters: Counts the parameters of a shape.
         most: The most parameters.
+        given: A width or a depth that takes the place of that of the shapes. The depths for a width are those of shapes
+            up to the next width.
     """
-    return next((shape for shape in reversed(shapes) if parameters(*shape) <= most), shapes[0])
+    widest = min(
+        (d_model for d_model, _ in shapes if d_model >= (given.d_model or math.inf)), default=math.inf
+    )
+    fitting = {
+        (given.d_model or d_model, given.n_layers or n_layers)
+        for d_model, n_layers in shapes
+        if d_model <= widest
+    }
+    by_size = sorted(fitting, key=lambda shape: parameters(*shape))
+    return next((shape for shape in reversed(by_size) if parameters(*shape) <= most), by_size[0])
+
+
+def heads_for(d_model: int, d_head: int) -> int:
+    """Return the most heads of at least `d_head` dimensions, an even number each, that a width divides into, or one."""
+    return next((heads for heads in range(d_model // d_head, 1, -1) if d_model % (2 * heads) == 0), 1)
 
 
 def is_of_characters(tokenizer: TokenizerConfig) -> bool:
@@ -316,15 +370,20 @@ def reason_of_time(budget: Budget, seconds: float, utilisation: float) -> str:
     )
 
 
-def reason_of_size(wanted: float, by_time: float, limits: str, largest: float = math.inf) -> str:
-    """State what decides a model's parameters: the time, or what allows fewer.
+def reason_of_size(
+    given: ModelSize, wanted: float, by_time: float, limits: str, largest: float = math.inf
+) -> str:
+    """State what decides a model's parameters: what is given of its size, the time, or what allows fewer.
 
     Args:
+        given: The width and the depth, as far as they are given.
         wanted: The parameters by time and limits.
         by_time: Those by time alone.
         limits: The limits, such as "the memory".
         largest: Those of the rules' largest shape.
     """
+    if names := [name for name in ("d_model", "n_layers") if getattr(given, name) is not None]:
+        return f"{' and '.join(names)} as given"
     if wanted >= largest:
         return "these rules know no larger model"
     if wanted < by_time:

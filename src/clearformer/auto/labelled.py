@@ -17,6 +17,7 @@ from clearformer.auto.budget import (
     block_parameters,
     bytes_per_token,
     context_for,
+    heads_for,
     largest_shape,
     parts_for,
     reason_of_size,
@@ -81,10 +82,10 @@ def choose(budget: Budget) -> Recommendation:
     tokenizer = requested_tokenizer(budget, size) or WordPieceTokenizerSpec(vocab_size=size, lowercase=True)
     seconds = max(budget.seconds / 4, seconds_of_steps(budget, tokenizer) - seconds_of_baseline(budget))
     flops = flops_of(budget, seconds)
-    context = context_for(budget.longest, tokenizer, LONGEST)
+    context = budget.given.max_seq_len or context_for(budget.longest, tokenizer, LONGEST)
     tokens_each = max(1.0, min(context, budget.n_bytes / budget.n_texts / bytes_per_token(tokenizer)))
     d_model, n_layers = largest_shape(
-        SHAPES, block_parameters, parameters_for(flops, most_parameters(budget))
+        SHAPES, block_parameters, parameters_for(flops, most_parameters(budget)), budget.given
     )
     flops_per_text = 6 * block_parameters(d_model, n_layers) * tokens_each
     n_read = min(flops / flops_per_text, MOST_PASSES * budget.n_texts)
@@ -100,7 +101,7 @@ def choose(budget: Budget) -> Recommendation:
             n_layers=n_layers,
             max_seq_len=context,
             dropout=0.3,
-            attention=MultiHead(n_heads=d_model // HEAD, qkv_bias=True, output_bias=True),
+            attention=MultiHead(n_heads=heads_for(d_model, HEAD), qkv_bias=True, output_bias=True),
             position=Learned(),
             norm=LayerNorm(eps=1e-12),
             ffn=GELU(),
@@ -116,13 +117,15 @@ def choose(budget: Budget) -> Recommendation:
         tokenizer=tokenizer,
         train=TrainConfig(
             objective=ClassificationObjective(
-                wordpiece_dropout=wordpiece_dropout_for(passes) if tokenizer.kind == "wordpiece" else 0.0
+                wordpiece_dropout=wordpiece_dropout_for(budget, passes)
+                if tokenizer.kind == "wordpiece"
+                else 0.0
             ),
             batch_size=batch,
             grad_accum_steps=parts_for(batch * context, context, bytes_per_position, budget.memory),
             max_wall_seconds=budget.seconds,
             max_steps=most_steps,  # holds even if steps are faster than estimated
-            lr=lr_for(n_read),
+            lr=lr_for(budget, n_read),
             optimizer=Muon(adam_lr=1e-3),
             schedule=WarmupStableDecay(decay=0.8),
             warmup_steps=min(50, n_steps // 10),
@@ -145,13 +148,17 @@ def vocabulary_for(n_bytes: int) -> int:
     return 100 * round(min(max(n_bytes / BYTES_PER_WORD, LEAST_VOCABULARY), MOST_VOCABULARY) / 100)
 
 
-def lr_for(n_read: float) -> float:
-    """Return the matrices' learning rate, which is higher the fewer texts are read."""
+def lr_for(budget: Budget, n_read: float) -> float:
+    """Return the matrices' learning rate: higher the fewer texts are read, unless the model is pre-trained."""
+    if budget.is_pretrained:
+        return LEAST_LR
     return float(f"{min(MOST_LR, LEAST_LR * max(1.0, READ_AT_LEAST_LR / n_read) ** 0.4):.2g}")
 
 
-def wordpiece_dropout_for(passes: float) -> float:
-    """Return none while the texts are fresh, then more with each pass."""
+def wordpiece_dropout_for(budget: Budget, passes: float) -> float:
+    """Return none while the texts are fresh, then more with each pass; a pre-trained model gains nothing by it."""
+    if budget.is_pretrained:
+        return 0.0
     return round(min(MOST_LEFT_OUT, LEFT_OUT_PER_PASS * max(0.0, passes - FRESH_PASSES)), 2)
 
 
@@ -177,10 +184,14 @@ def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, pas
     n_parameters = block_parameters(model.d_model, model.n_layers)
     flops = flops_of(budget, seconds)
     of_size = reason_of_size(
+        budget.given,
         parameters_for(flops, most_parameters(budget)),
         parameters_for(flops),
         "the texts or the memory",
         block_parameters(*SHAPES[-1]),
+    )
+    of_rate = (
+        "low, for the model is pre-trained" if budget.is_pretrained else "higher the fewer texts are read"
     )
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
@@ -189,6 +200,6 @@ def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, pas
         f"{model.max_seq_len} of each text",
         f"about {n_steps:,} steps of {run.train.batch_size} texts: {passes:.1f} passes, WordPiece dropout "
         f"{objective.wordpiece_dropout:g}",
-        f"learning rate of matrices {run.train.lr:g}: higher the fewer texts are read",
+        f"learning rate of matrices {run.train.lr:g}: {of_rate}",
     ]
     return reasons + reason_to_end(run, passes, MOST_PASSES)

@@ -17,6 +17,7 @@ from clearformer.auto.budget import (
     Recommendation,
     bytes_per_token,
     context_for,
+    heads_for,
     largest_shape,
     parts_for,
     reason_of_size,
@@ -87,12 +88,12 @@ def choose(budget: Budget) -> Recommendation:
     flops = seconds * budget.rate * UTILISATION
     growth = flops / REFERENCE_FLOPS
     wanted = parameters_for(growth, budget.n_bytes, budget.memory)
-    d_model, n_layers = largest_shape(SHAPES, block_parameters, wanted)
+    d_model, n_layers = largest_shape(SHAPES, block_parameters, wanted, budget.given)
     n_tokens = budget.n_bytes / 2 / bytes_per_token(tokenizer)  # per side
     flops_per_token = 6 * (block_parameters(d_model, n_layers) + vocabulary_of(tokenizer) * d_model)
     read = min(flops / flops_per_token, MOST_PASSES * n_tokens)
     batch_tokens = min(batch_for(growth, n_tokens), tokens_in_memory(budget.memory, vocabulary_of(tokenizer)))
-    context = context_for(budget.longest, tokenizer, LONGEST)
+    context = budget.given.max_seq_len or context_for(budget.longest, tokenizer, LONGEST)
     n_steps = max(1, round(read / batch_tokens))
     most_steps = max(1, round(MOST_PASSES * n_tokens / batch_tokens))
     passes = read / n_tokens
@@ -107,14 +108,14 @@ def choose(budget: Budget) -> Recommendation:
             n_layers=n_layers,
             max_seq_len=context,
             dropout=dropout,
-            attention=MultiHead(n_heads=d_model // HEAD, qk_norm=RMSNorm(learned=False)),
+            attention=MultiHead(n_heads=heads_for(d_model, HEAD), qk_norm=RMSNorm(learned=False)),
             position=RoPE(),
             norm=RMSNorm(learned=False),
             ffn=ReLU2(d_ff=2 * d_model, bias=False),
             init=Xavier(zero_outputs=True),
             scale_embeddings=True,
         ),
-        data=PairsData(max_length=context - 1),
+        data=PairsData(max_length=max(1, context - 1)),
         tokenizer=tokenizer,
         train=TrainConfig(
             objective=TranslationObjective(batch_tokens=batch_tokens),
@@ -196,8 +197,10 @@ def reasons_of(
     assert isinstance(objective, TranslationObjective)
     by_time = parameters_by_time(flops / REFERENCE_FLOPS)
     n_parameters = block_parameters(model.d_model, model.n_layers)
-    of_size = reason_of_size(wanted, by_time, "the pairs or the memory", block_parameters(*SHAPES[-1]))
-    if wanted == LEAST_PARAMETERS:
+    of_size = reason_of_size(
+        budget.given, wanted, by_time, "the pairs or the memory", block_parameters(*SHAPES[-1])
+    )
+    if wanted == LEAST_PARAMETERS and budget.given[:2] == (None, None):
         of_size = "with fewer, steps would not be faster in proportion"
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),

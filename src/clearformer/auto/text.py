@@ -11,13 +11,16 @@ each, on two CPU cores (benchmarks/RESULTS.md has them, and shows how well the r
 import math
 
 from clearformer.auto.budget import (
+    ANY_SIZE,
     SECONDS,
     SECONDS_BESIDE_STEPS,
     STREAM_BYTES,
     Budget,
+    ModelSize,
     Recommendation,
     block_parameters,
     bytes_per_token,
+    heads_for,
     largest_shape,
     parts_for,
     reason_of_size,
@@ -82,9 +85,9 @@ def choose(budget: Budget) -> Recommendation:
     bytes_each = bytes_per_token(tokenizer)
     n_tokens = budget.n_bytes / bytes_each
     wanted = parameters_for(growth, budget.n_bytes, budget.memory)
-    d_model, n_layers = shape_of(wanted)
+    d_model, n_layers = shape_of(wanted, budget.given)
     n_parameters = block_parameters(d_model, n_layers)
-    context = context_for(flops, n_tokens)
+    context = budget.given.max_seq_len or context_for(flops, n_tokens)
     # 6 FLOPs per parameter and token (Kaplan et al. 2020, 2.1), a tenth more for attention, none for the embeddings.
     part = 1.0 if budget.is_compiled else UNCOMPILED
     in_products = n_parameters + vocabulary_of(tokenizer) * d_model
@@ -103,7 +106,7 @@ def choose(budget: Budget) -> Recommendation:
             n_layers=n_layers,
             max_seq_len=context,
             dropout=dropout,
-            attention=MultiHead(n_heads=d_model // HEAD, qk_norm=RMSNorm(learned=False)),
+            attention=MultiHead(n_heads=heads_for(d_model, HEAD), qk_norm=RMSNorm(learned=False)),
             position=RoPE(),
             norm=RMSNorm(learned=False),
             ffn=ReLU2(bias=False),
@@ -156,13 +159,13 @@ def parameters_for(growth: float, n_bytes: float, memory: float) -> float:
     return min(by_time, PARAMETERS_PER_BYTE * n_bytes, by_memory)
 
 
-def shape_of(n_parameters: float) -> tuple[int, int]:
+def shape_of(n_parameters: float, given: ModelSize = ANY_SIZE) -> tuple[int, int]:
     """Return the largest width and depth with no more parameters in the blocks: as many layers as heads, as in GPT-2.
 
-    There are at least two layers, and at least four from a width of 192.
+    There are at least two layers, and at least four from a width of 192. A width or a depth may be given.
     """
     shapes = [(HEAD * heads, max(heads, 2 if heads < 3 else 4)) for heads in range(1, MOST_HEADS + 1)]
-    return largest_shape(shapes, block_parameters, n_parameters)
+    return largest_shape(shapes, block_parameters, n_parameters, given)
 
 
 def context_for(flops: float, n_tokens: float) -> int:
@@ -230,7 +233,7 @@ def reasons_of(
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
         f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: "
-        f"{reason_of_size(wanted, by_time, 'the text or the memory')}",
+        f"{reason_of_size(budget.given, wanted, by_time, 'the text or the memory')}",
         f"tokens: {words_for(run.tokenizer)}{of_trial(budget, run.tokenizer)}, {budget.n_bytes / 1e6:.3g} MB of text; "
         f"about {n_steps:,.0f} steps of {train.batch_size} x {model.max_seq_len} tokens",
         f"learning rate of matrices {train.lr:g}: higher for shorter runs, lower for texts read many times",

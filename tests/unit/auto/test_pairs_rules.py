@@ -241,7 +241,8 @@ def test_an_earlier_run_s_model_and_tokens_are_planned_with(
     assert run.data.max_length == 47
     assert "auto: tokens: char, " in caplog.text
     assert "replaced" not in caplog.text
-    assert re.search(r"auto: the model and its tokens are those of .*earlier; steps are", caplog.text)
+    assert re.search(r"auto: 4 \+ 4 layers of width 96, .*: d_model and n_layers as given", caplog.text)
+    assert re.search(r"auto: the model and its tokens are those of .*earlier\n", caplog.text)
 
 
 def test_pairs_that_are_not_there() -> None:

@@ -387,7 +387,9 @@ def test_settings_lie_over_what_was_chosen(tmp_path: Path, caplog: pytest.LogCap
     assert (changed.model.n_layers, changed.train.lr) == (7, 0.5)
     assert "auto: 20 s of wall-clock time, 14 s of it for steps, at 0.4 of" in caplog.text
     assert "MB of text; about" in caplog.text
-    assert "auto: replaced by your settings: model.n_layers=7, train.lr=0.5" in caplog.text
+    assert "auto: 7 layers of width " in caplog.text  # the rules plan with it
+    assert "M parameters: n_layers as given" in caplog.text
+    assert caplog.text.splitlines()[-1].endswith("auto: replaced by your settings: train.lr=0.5")
 
 
 def test_only_what_auto_had_chosen_is_called_replaced(caplog: pytest.LogCaptureFixture) -> None:
@@ -443,13 +445,16 @@ def test_what_more_tokens_save_is_measured_where_none_are_requested(tmp_path: Pa
     pydoc = TextData(name="pydoc")
 
     def saved(data: TextData, *said: str) -> float | None:
-        return measure(RunConfig(data=data, tokenizer=BPETokenizerSpec()), said).bits_saved
+        return measure(RunConfig(data=data, tokenizer=BPETokenizerSpec()), dict.fromkeys(said)).bits_saved
 
     assert saved(pydoc) is not None
     assert saved(TextData(path=str(tmp_path / "small.txt"))) is None
     assert saved(pydoc, "tokenizer", "tokenizer.vocab_size") is None
     assert saved(pydoc, "tokenizer") is not None
-    assert measure(RunConfig(data=pydoc, tokenizer=CharTokenizerSpec()), ["tokenizer"]).bits_saved is None
+    assert (
+        measure(RunConfig(data=pydoc, tokenizer=CharTokenizerSpec()), {"tokenizer": "char"}).bits_saved
+        is None
+    )
 
 
 @pytest.mark.parametrize(("asked", "measuring"), [(20, 0.4), (300, 1.0)])
