@@ -493,6 +493,18 @@ def _for_toml(value: Any, with_folders: bool) -> Any:
     return NONE if value is None else value
 
 
+def merge_all(spec_type: type[Spec], layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return layers of settings in one; later layers win. Their values are not checked.
+
+    Raises:
+        ConfigError: `spec_type` has no such key or kind.
+    """
+    settings: dict[str, Any] = {}
+    for layer in layers:
+        settings = merge(spec_type, settings, layer)
+    return settings
+
+
 def resolve(spec_type: type[SpecT], *layers: Mapping[str, Any]) -> SpecT:
     """Build a validated spec from layers of settings; later layers win.
 
@@ -500,9 +512,7 @@ def resolve(spec_type: type[SpecT], *layers: Mapping[str, Any]) -> SpecT:
         ConfigError: one line for the first mistake: an unknown key (with the nearest), an ill-typed
             value (with what was expected), or parts that do not fit each other.
     """
-    settings: dict[str, Any] = {}
-    for layer in layers:
-        settings = merge(spec_type, settings, layer)
+    settings = merge_all(spec_type, layers)
     try:
         return spec_type.model_validate(settings)
     except ValidationError as error:

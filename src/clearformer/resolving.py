@@ -12,6 +12,7 @@ from clearformer.config import (
     as_written,
     explicit,
     flat,
+    merge_all,
     nested,
     parse_override,
     read_toml,
@@ -113,6 +114,9 @@ def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
     begin_with = auto(_form_of_data(given))
     said = {key: value for layer in given for key, value in flat(layer).items()}
     _check_objective(said, begin_with)
+    merge_all(
+        RunConfig, _with_pretrained(begin_with, [explicit(begin_with), *given])
+    )  # keys, before measuring
     wanted = [explicit(begin_with), *map(_read_by_auto, given)]
     if _is_set(said.get("train.max_seconds")) and "train.max_wall_seconds" not in said:
         # The given limit is in place of the preset's own.
@@ -177,12 +181,19 @@ def resolve_changes(begin_with: RunConfig, given: list[dict[str, Any]]) -> RunCo
 def _resolve_with_pretrained(
     begin_with: RunConfig, layers: list[dict[str, Any]], named_in: list[dict[str, Any]] | None = None
 ) -> RunConfig:
+    return resolve(RunConfig, *_with_pretrained(begin_with, layers, named_in))
+
+
+def _with_pretrained(
+    begin_with: RunConfig, layers: list[dict[str, Any]], named_in: list[dict[str, Any]] | None = None
+) -> list[dict[str, Any]]:
+    """Return the layers with the model and tokenizer of the run that they begin with, if they name one."""
     layers = list(layers)
     if pretrained := _pretrained(layers if named_in is None else named_in):
         folder = find_run(pretrained)
         layers.insert(1, _like(folder.read_config(), begin_with))
         layers.append({"train": {"pretrained": str(folder.path.resolve())}})
-    return resolve(RunConfig, *_one_source(layers))
+    return _one_source(layers)
 
 
 def resolve_resumed(folder: RunFolder, arguments: list[str], config_file: Path | None) -> RunConfig:

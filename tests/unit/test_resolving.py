@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from clearformer import resolving
 from clearformer.config import NONE, read_toml
 from clearformer.errors import ConfigError, RunError
 from clearformer.presets import preset
@@ -210,6 +211,24 @@ def test_settings_still_win_over_an_earlier_run(earlier: Callable[..., RunFolder
 
     assert (config.model.d_model, config.model.n_layers) == (36, 5)
     assert config.train.pretrained == str(folder.path)
+
+
+def test_a_misspelt_key_is_refused_before_auto_measures(
+    earlier: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[RunConfig] = []
+    monkeypatch.setattr(resolving, "auto_for", lambda wanted, said: measured.append(wanted) or wanted)
+
+    with pytest.raises(ConfigError, match=r"unknown key 'model\.dmodel'.*did you mean 'd_model'"):
+        resolve_run(["auto", "data.name=pydoc", "model.dmodel=64"], None)
+    assert not measured
+    earlier("gated", "quick", "model.ffn=swiglu", "model.position=learned")
+    begun = ["auto", "data.name=pydoc", "train.pretrained=gated"]
+    with pytest.raises(ConfigError, match=r"model\.position\.base"):  # a key of what auto itself would choose
+        resolve_run([*begun, "model.position.base=1000"], None)
+    assert not measured
+    resolve_run([*begun, "model.ffn.d_ff=96"], None)
+    assert len(measured) == 1
 
 
 @pytest.mark.usefixtures("data_dir")
