@@ -15,8 +15,9 @@ on one side. SST-2's training texts are phrases of sentences: there whole senten
 stands in no other sentence, as the dev split's sentences are held out of all training phrases.
 
 SST-2's encoder is pre-trained on the task's own training sentences, those of TREC and AG News on the English training
-texts of all four data sets; no reported text is among them. The baseline is that of `clearformer eval`, trained on the
-same texts as the encoder.
+texts of all four data sets; no reported text is among them. A setting may name an encoder that goes on from there with
+the texts that the classifier will learn from (task-adaptive pre-training, Gururangan et al. 2020). The baseline is that
+of `clearformer eval`, trained on the same texts as the encoder.
 
 CLEARFORMER_DATA names the folder with `sst2`, `trec`, `agnews` and `multi30k`. A killed script goes on where it stood.
 Prints the table, and writes all figures to FILE.
@@ -35,7 +36,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,29 @@ CLASSIFIER = "model.pooling=mean train.label_smoothing=0.1 train.ema=0.99 data.t
 OF_ENGLISH = "tokenizer.lowercase=true tokenizer.vocab_size=12000 model.max_seq_len=96"
 OF_REVIEWS = "tokenizer.lowercase=true tokenizer.vocab_size=14000"
 CUT = "train.objective.wordpiece_dropout"
+BEGUN_WITH = "train.pretrained="
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """The settings of an encoder that learns to fill in masked tokens; `after` names the one that it begins with."""
+
+    settings: str
+    after: str | None = None
+    task: str | None = None
+    """The task whose texts it reads: only those that the classifier learns from, so that there is one for each part."""
+
+
 PRETRAINING = {
-    "sst2-masked": f"{OF_REVIEWS} train.batch_size=64 train.max_steps=4000",
-    "english-masked": f"{OF_ENGLISH} data.too_long=truncate train.batch_size=128 train.max_steps=4000",
+    "sst2-masked": Pretraining(f"{OF_REVIEWS} train.batch_size=64 train.max_steps=4000"),
+    "english-masked": Pretraining(
+        f"{OF_ENGLISH} data.too_long=truncate train.batch_size=128 train.max_steps=4000"
+    ),
+    "agnews-masked": Pretraining(
+        "data.too_long=truncate train.batch_size=128 train.max_steps=3000 train.lr=0.004",
+        after="english-masked",
+        task="agnews",
+    ),
 }
 
 
@@ -72,7 +93,8 @@ class Task:
     pretraining: str
     common: str
     grid: Mapping[str, Sequence[str]]
-    """Of each start, the settings that are tried, each as `key=value ...`."""
+    """Of each start, the settings that are tried, each as `key=value ...`. One after pre-training that names no other
+    begins with `pretraining`."""
 
 
 TASKS = {
@@ -136,6 +158,10 @@ TASKS = {
                 "train.lr=0.002 train.max_steps=600 model.dropout=0.3 train.objective.hidden=0.3",
                 "train.lr=0.004 train.max_steps=600 model.dropout=0.3 train.objective.hidden=0.3",
                 "train.lr=0.004 train.max_steps=1000 model.dropout=0.3 train.objective.hidden=0.3",
+                "train.lr=0.004 train.max_steps=2000 model.dropout=0.3 train.objective.hidden=0.3",
+                "train.lr=0.002 train.max_steps=2000 model.dropout=0.3 train.objective.hidden=0.3",
+                f"{BEGUN_WITH}agnews-masked train.lr=0.004 train.max_steps=1000 model.dropout=0.3 "
+                "train.objective.hidden=0.3",
             ],
         },
     ),
@@ -262,25 +288,45 @@ class Workplace:
         return done.stdout
 
 
-def settings_of(place: Workplace, task: str, start: str, chosen: str) -> list[str]:
-    """The settings of a run that classifies, but for its texts."""
+def settings_of(place: Workplace, task: str, start: str, chosen: str, part: str) -> list[str]:
+    """The settings of a run that classifies, but for its texts, of which it learns from this part."""
+    settings = f"{CLASSIFIER} {TASKS[task].common} {chosen} train.checkpoint_every=none".split()
     if start == "pretrained":
-        pretrain(place, TASKS[task].pretraining)
-        chosen += f" train.pretrained={TASKS[task].pretraining}"
-    return [*f"{CLASSIFIER} {TASKS[task].common} {chosen}".split(), "train.checkpoint_every=none"]
+        named = [each for each in settings if each.startswith(BEGUN_WITH)]
+        wanted = named[0].removeprefix(BEGUN_WITH) if named else TASKS[task].pretraining
+        settings = [each for each in settings if each not in named]
+        settings.append(BEGUN_WITH + pretrain(place, wanted, part))
+    return settings
 
 
-def pretrain(place: Workplace, name: str) -> None:
-    """Train an encoder to fill in masked tokens, unless that is done."""
+def pretrain(place: Workplace, wanted: str, part: str) -> str:
+    """Train an encoder to fill in masked tokens, unless that is done; return its run's name."""
+    settings, after, task = astuple(PRETRAINING[wanted])
+    name = wanted if task is None else f"{wanted}-{part}"
     if name in place.record("pretraining"):
-        return
-    path = place.folder / "texts" / f"{name}.jsonl"
-    write_pretraining_texts(name, path)
-    data = ["data.kind=labelled", f"data.path={path}", "data.val_fraction=0.01"]
-    place.train(name, "masked", *data, *PRETRAINING[name].split(), "train.eval_every=1000")
+        return name
+    if after is not None:
+        settings += f" {BEGUN_WITH}{pretrain(place, after, part)}"
+    texts = english_or_reviews(place, name) if task is None else texts_of_part(place, task, part)
+    place.train(name, "masked", "data.kind=labelled", *texts, *settings.split(), "train.eval_every=1000")
     accuracy = place.held_out_accuracy(name)
     with place.changing("pretraining") as record:
-        record[name] = {"settings": PRETRAINING[name], "held_out": accuracy}
+        record[name] = {"settings": settings, "held_out": accuracy}
+    return name
+
+
+def english_or_reviews(place: Workplace, name: str) -> list[str]:
+    """Write what an encoder is pre-trained on, and return the settings that read it."""
+    path = place.folder / "texts" / f"{name}.jsonl"
+    write_pretraining_texts(name, path)
+    return [f"data.path={path}", "data.val_fraction=0.01"]
+
+
+def texts_of_part(place: Workplace, task: str, part: str) -> list[str]:
+    """Return the settings that read a part of a task's training texts, and measure on what that leaves out."""
+    texts = place.texts(task)
+    held_out = f"data.val_path={texts}/held_out.jsonl" if part == "learning" else "data.val_fraction=0.01"
+    return [f"data.path={texts}/{part}.jsonl", held_out]
 
 
 # --- the three stages --------------------------------------------------------------------------------------
@@ -316,7 +362,9 @@ def attempt(place: Workplace, task: str, start: str, settings: str, seed: int) -
     texts = place.texts(task)
     name = f"{task}-{start}-choice-{hashlib.sha256(settings.encode()).hexdigest()[:8]}-{seed}"
     data = [f"data.path={texts}/learning.jsonl", f"data.val_path={texts}/held_out.jsonl"]
-    place.train(name, "classify", *data, *settings_of(place, task, start, settings), f"seed={seed}")
+    place.train(
+        name, "classify", *data, *settings_of(place, task, start, settings, "learning"), f"seed={seed}"
+    )
     accuracy = place.held_out_accuracy(name)
     tell(f"{task}, {start}, {settings}: {accuracy} held out")
     with place.changing(task) as record:
@@ -332,7 +380,9 @@ def report(place: Workplace, task: str, start: str) -> None:
     for seed in SEEDS:
         if str(seed) not in place.record(task)[start].get("reported", {}):
             name = f"{task}-{start}-{seed}"
-            place.train(name, "classify", *texts, *settings_of(place, task, start, chosen), f"seed={seed}")
+            place.train(
+                name, "classify", *texts, *settings_of(place, task, start, chosen, "all"), f"seed={seed}"
+            )
             scores = place.clearformer("eval", name, "--data", str(reported), "--unseen", "--json")
             found = figures(json.loads(scores))
             tell(f"{name}: {found}")

@@ -53,7 +53,7 @@ def commands(
     trec = benchmark.TASKS["trec"]
     own = type(trec)(trec.title, Published(trec.files, data), "test", "none", trec.common, GRID)
     monkeypatch.setitem(benchmark.TASKS, "trec", own)
-    monkeypatch.setattr(benchmark, "pretrain", lambda place, name: None)
+    monkeypatch.setattr(benchmark, "pretrain", lambda place, wanted, part: wanted)
 
     def begin() -> tuple[Any, Commands]:
         place = benchmark.Workplace(tmp_path / "work")
@@ -174,6 +174,43 @@ def test_a_choice_stands_once_it_is_made(
     with pytest.raises(SystemExit, match="the choice was made among other settings"):
         benchmark.choose(place, "trec", "scratch")
     benchmark.TASKS["trec"].grid["scratch"].pop()
+
+
+def test_an_encoder_goes_on_from_another_with_the_texts_to_learn_from(
+    benchmark: ModuleType, commands: Callable[[], tuple[Any, Commands]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(benchmark, "write_pretraining_texts", lambda name, path: None)
+    monkeypatch.setitem(benchmark.PRETRAINING, "base", benchmark.Pretraining("train.max_steps=9"))
+    further = benchmark.Pretraining("train.max_steps=2", after="base", task="agnews")
+    monkeypatch.setitem(benchmark.PRETRAINING, "further", further)
+    place, answers = commands()
+
+    def settings(chosen: str, part: str) -> list[str]:
+        return benchmark.settings_of(place, "agnews", "pretrained", f"train.lr=1 {chosen}", part)
+
+    first = settings("train.pretrained=further", "learning")
+    assert [each for each in first if "pretrained" in each] == ["train.pretrained=further-learning"]
+    assert "train.lr=1" in first
+    settings("train.pretrained=further", "all")
+    settings("train.pretrained=base", "all")
+    assert settings("train.pretrained=further", "learning") == first
+
+    base, learning, everything = answers.asked
+    names = [each[each.index("--run") + 1] for each in answers.asked]
+    assert names == ["base", "further-learning", "further-all"]
+    texts = place.texts("agnews")
+    assert {"train.max_steps=9", "data.val_fraction=0.01"} <= set(base)
+    assert not any("pretrained" in each for each in base)
+    assert {"train.pretrained=base", "train.max_steps=2", f"data.path={texts}/learning.jsonl"} <= set(
+        learning
+    )
+    assert f"data.val_path={texts}/held_out.jsonl" in learning  # the choice's texts are not read before
+    assert {"train.pretrained=base", f"data.path={texts}/all.jsonl", "data.val_fraction=0.01"} <= set(
+        everything
+    )
+    assert not any("reported" in word for asked in answers.asked for word in asked)
+    assert set(place.record("pretraining")) == set(names)
 
 
 def test_held_out_sentences_leave_no_phrase_of_their_own(benchmark: ModuleType) -> None:
