@@ -25,7 +25,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 shape_checks.install("clearformer.model")
 shape_checks.install("clearformer.hooks")
 from clearformer import device  # noqa: E402  (imported after the hooks, so that its imports are checked, too)
-from clearformer.auto import budget  # noqa: E402
+from clearformer.auto import measuring  # noqa: E402
 from clearformer.cost import rates  # noqa: E402
 from clearformer.parts import IMPORTED_AS  # noqa: E402
 
@@ -58,7 +58,7 @@ for folder in ("CLEARFORMER_RUNS", "CLEARFORMER_STUDIES"):  # a developer's own,
     os.environ.pop(folder, None)
 os.fsync = fsync_at_once
 measured_seconds, device._product_seconds = device._product_seconds, seconds_as_measured_before
-rates.MEASURED_FOR = budget.RATE_SECONDS = 0.05  # no test depends on this machine's exact speed
+rates.MEASURED_FOR = measuring.RATE_SECONDS = 0.05  # no test depends on this machine's exact speed
 gc.disable()  # during collection, which makes a million objects and hardly any garbage
 
 

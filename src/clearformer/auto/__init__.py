@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from clearformer.auto import labelled, pairs, text
-from clearformer.auto.budget import MEASURED_BY, Budget, Recommendation, for_processes, measure
+from clearformer.auto.budget import Budget, Recommendation
+from clearformer.auto.measuring import MEASURED_BY, measure
 from clearformer.data import form_of
 from clearformer.errors import count
 from clearformer.training.config import RunConfig
+from clearformer.training.objectives import TranslationObjective
 from clearformer.training.processes.distributed import Place
 
 __all__ = ["MEASURED_BY", "RULES", "Budget", "Recommendation", "Rules", "auto", "auto_for", "measure"]
@@ -70,3 +72,22 @@ def auto_for(wanted: RunConfig, said: Mapping[str, Any] | None = None) -> RunCon
             "auto: for %d processes: %d rows a step, %s each", place.count, rows, count(parts, "part")
         )
     return run
+
+
+def for_processes(run: RunConfig, count: int) -> RunConfig:
+    """Return a run for so many processes: they share the parts of a batch, whose rows become a multiple of both.
+
+    More rows make fewer steps, where the number of steps is limited.
+    """
+    if count == 1:
+        return run
+    train = run.train
+    parts = math.ceil(train.grad_accum_steps / count)
+    if isinstance(train.objective, TranslationObjective):  # its batches are sized in tokens
+        return run.replace(train=train.replace(grad_accum_steps=parts))
+    rows = math.ceil(train.batch_size / (count * parts)) * count * parts
+    changed: dict[str, Any] = {"batch_size": rows, "grad_accum_steps": parts}
+    if train.max_steps is not None:
+        steps = max(1, round(train.max_steps * train.batch_size / rows))
+        changed |= {"max_steps": steps, "warmup_steps": min(train.warmup_steps, steps // 2)}
+    return run.replace(train=train.replace(**changed))

@@ -7,7 +7,8 @@ from types import ModuleType
 import pytest
 
 from clearformer.auto import Budget, labelled, pairs, text
-from clearformer.auto.budget import ModelSize, block_parameters, given_size, heads_for, largest_shape
+from clearformer.auto.budget import ModelSize, block_parameters, heads_for, largest_shape
+from clearformer.auto.measuring import given_size
 from clearformer.data import PairsData
 from clearformer.model.attention import MultiHead
 from clearformer.presets import preset

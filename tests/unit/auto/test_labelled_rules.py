@@ -11,11 +11,9 @@ from clearformer.auto import MEASURED_BY, Budget, auto, measure
 from clearformer.auto.budget import (
     SECONDS,
     SHORTEST_CONTEXT,
-    Size,
     block_parameters,
     context_for,
     seconds_of_steps,
-    size_of,
 )
 from clearformer.auto.labelled import (
     BATCH,
@@ -27,6 +25,7 @@ from clearformer.auto.labelled import (
     lr_for,
     wordpiece_dropout_for,
 )
+from clearformer.auto.measuring import Size, size_of
 from clearformer.data import LabelledData
 from clearformer.errors import ConfigError, DataError
 from clearformer.evaluation.classes.baseline import baseline_seconds

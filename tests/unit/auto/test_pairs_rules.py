@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from clearformer.auto import Budget
-from clearformer.auto.budget import OF_SHORT_TEXTS_PER_SECOND, Size, seconds_of_steps, size_of
+from clearformer.auto.budget import OF_SHORT_TEXTS_PER_SECOND, seconds_of_steps
+from clearformer.auto.measuring import Size, size_of
 from clearformer.auto.pairs import (
     LONGEST,
     MOST_PASSES,

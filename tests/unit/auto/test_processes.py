@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from clearformer.auto import RULES, Budget, Recommendation, auto_for, measure, text
-from clearformer.auto import budget as budget_module
-from clearformer.auto.budget import for_processes, sharing
+from clearformer.auto import RULES, Budget, Recommendation, auto_for, for_processes, measure, measuring, text
+from clearformer.auto.measuring import sharing
 from clearformer.data import TextData
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.objectives import TranslationObjective
@@ -62,9 +61,9 @@ def test_a_warm_up_is_over_before_the_fewer_steps_are() -> None:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[Place], Budget]:
-    monkeypatch.setattr(budget_module, "usual_rate", lambda dtype, device, seconds: RATE)
-    monkeypatch.setattr(budget_module, "memory_of", lambda device: MEMORY)
-    monkeypatch.setattr(budget_module, "try_words", lambda source: None)
+    monkeypatch.setattr(measuring, "usual_rate", lambda dtype, device, seconds: RATE)
+    monkeypatch.setattr(measuring, "memory_of", lambda device: MEMORY)
+    monkeypatch.setattr(measuring, "try_words", lambda source: None)
 
     def measured(place: Place) -> Budget:
         train = TrainConfig(max_wall_seconds=60, max_steps=None, device="cpu", dtype="float32")

@@ -10,16 +10,14 @@ import pytest
 import torch
 
 from clearformer import resources
-from clearformer.auto import Budget, measure, text
-from clearformer.auto import budget as budget_module
+from clearformer.auto import Budget, measure, measuring, text
 from clearformer.auto.budget import (
     SECONDS_BESIDE_STEPS,
     bytes_per_token,
-    memory_of,
     seconds_of_steps,
-    text_bytes,
     words_for,
 )
+from clearformer.auto.measuring import memory_of, text_bytes
 from clearformer.auto.text import choose
 from clearformer.auto.vocabulary import Trial
 from clearformer.data import TextData
@@ -457,20 +455,20 @@ def test_what_more_tokens_save_is_measured_where_none_are_requested(tmp_path: Pa
     )
 
 
-@pytest.mark.parametrize(("asked", "measuring"), [(20, 0.4), (300, 1.0)])
+@pytest.mark.parametrize(("asked", "seconds_measured"), [(20, 0.4), (300, 1.0)])
 def test_a_short_run_measures_for_less_long(
-    asked: int, measuring: float, monkeypatch: pytest.MonkeyPatch
+    asked: int, seconds_measured: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times: list[float] = []
-    monkeypatch.setattr(budget_module, "RATE_SECONDS", 1.0)
+    monkeypatch.setattr(measuring, "RATE_SECONDS", 1.0)
     monkeypatch.setattr(
-        budget_module, "usual_rate", lambda dtype, device, seconds: times.append(seconds) or CORES
+        measuring, "usual_rate", lambda dtype, device, seconds: times.append(seconds) or CORES
     )
     tried = Trial(bits_saved=0.5, words_per_second=7.0)
-    monkeypatch.setattr(budget_module, "try_words", lambda source: tried)
+    monkeypatch.setattr(measuring, "try_words", lambda source: tried)
     train = TrainConfig(max_wall_seconds=asked, max_steps=None, device="cpu", dtype="float32")
 
     found = measure(RunConfig(data=TextData(name="pydoc"), train=train))
 
-    assert times == [pytest.approx(measuring)]
+    assert times == [pytest.approx(seconds_measured)]
     assert (found.bits_saved, found.words_per_second) == tried
