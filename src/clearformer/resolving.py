@@ -112,11 +112,10 @@ def resolve_data(given: list[dict[str, Any]]) -> PrepareConfig:
 def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
     """Return what `auto` chooses for the data and time of some settings, with these laid over its choices."""
     begin_with = auto(_form_of_data(given))
-    said = {key: value for layer in given for key, value in flat(layer).items()}
+    said = {key: value for layer in given for key, value in _by_key(layer).items()}
     _check_objective(said, begin_with)
-    merge_all(
-        RunConfig, _with_pretrained(begin_with, [explicit(begin_with), *given])
-    )  # keys, before measuring
+    # A misspelt key is refused before data and machine are measured.
+    merge_all(RunConfig, _with_pretrained(begin_with, [explicit(begin_with), *given]))
     wanted = [explicit(begin_with), *map(_read_by_auto, given)]
     if _is_set(said.get("train.max_seconds")) and "train.max_wall_seconds" not in said:
         # The given limit is in place of the preset's own.
@@ -134,8 +133,13 @@ def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
 def _read_by_auto(layer: dict[str, Any]) -> dict[str, Any]:
     """Return those settings of a layer that `auto` reads before it chooses; others may fit its choices alone."""
     kept = {name: layer[name] for name in ("data", "tokenizer") if name in layer}
-    of_train = {key: value for key, value in flat(layer).items() if key in MEASURED_BY}
+    of_train = {key: value for key, value in _by_key(layer).items() if key in MEASURED_BY}
     return kept | nested(of_train)
+
+
+def _by_key(layer: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a layer by dotted keys, also those of a section that is given as a whole."""
+    return flat({name: whole(each) if isinstance(each, Spec) else each for name, each in layer.items()})
 
 
 def _check_objective(said: dict[str, Any], begin_with: RunConfig) -> None:

@@ -9,11 +9,14 @@ import pytest
 
 from clearformer import resolving
 from clearformer.config import NONE, read_toml
+from clearformer.data import PairsData
 from clearformer.errors import ConfigError, RunError
+from clearformer.model.config import ModelConfig
 from clearformer.presets import preset
-from clearformer.resolving import resolve_run, split_arguments
+from clearformer.resolving import resolve_run, resolve_settings, split_arguments
 from clearformer.text import ByteTokenizerSpec
-from clearformer.training.config import RunConfig
+from clearformer.training.config import RunConfig, TrainConfig
+from clearformer.training.objectives import TranslationObjective
 from clearformer.training.store.folder import RunFolder
 
 
@@ -211,6 +214,23 @@ def test_settings_still_win_over_an_earlier_run(earlier: Callable[..., RunFolder
 
     assert (config.model.d_model, config.model.n_layers) == (36, 5)
     assert config.train.pretrained == str(folder.path)
+
+
+def test_auto_reads_sections_that_are_given_as_a_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"{n} birds\n" for n in range(99)))
+    (tmp_path / "b.txt").write_text("".join(f"{n} Tiere\n" for n in range(99)))
+    pairs = {"source": str(tmp_path / "a.txt"), "target": str(tmp_path / "b.txt"), "val_fraction": 0.5}
+    model = ModelConfig(family="encoder-decoder", d_model=48, n_layers=3, max_seq_len=40)
+    train = TrainConfig(objective=TranslationObjective(), max_wall_seconds=17)
+
+    with caplog.at_level(logging.INFO):
+        run = resolve_settings("auto", [{"data": pairs, "model": model, "train": train}])
+
+    assert (run.model.n_layers, run.data) == (3, PairsData(max_length=39, **pairs))
+    assert "auto: 17 s of wall-clock time" in caplog.text
+    assert "auto: 3 + 3 layers of width 48, 0.1M parameters: d_model and n_layers as given" in caplog.text
 
 
 def test_a_misspelt_key_is_refused_before_auto_measures(
