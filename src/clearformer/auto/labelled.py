@@ -18,6 +18,7 @@ from clearformer.auto.budget import (
     bytes_per_token,
     context_for,
     heads_for,
+    in_millions,
     largest_shape,
     parts_for,
     reason_of_size,
@@ -28,6 +29,7 @@ from clearformer.auto.budget import (
     words_for,
 )
 from clearformer.data import LabelledData
+from clearformer.errors import count
 from clearformer.evaluation.classes.baseline import baseline_seconds, takes_too_long
 from clearformer.model.attention import MultiHead
 from clearformer.model.config import ModelConfig
@@ -195,7 +197,7 @@ def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, pas
     )
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
-        f"{model.n_layers} layers of width {model.d_model}, {n_parameters / 1e6:.1f}M parameters: {of_size}",
+        f"{count(model.n_layers, 'layer')} of width {model.d_model}, {in_millions(n_parameters)} parameters: {of_size}",
         f"tokens: {words_for(run.tokenizer)}, {budget.n_texts:,} texts, {budget.n_bytes / 1e6:.3g} MB; the first "
         f"{model.max_seq_len} of each text",
         f"about {n_steps:,} steps of {run.train.batch_size} texts: {passes:.1f} passes, WordPiece dropout "

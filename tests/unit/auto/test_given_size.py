@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from clearformer.auto import Budget, labelled, pairs, text
-from clearformer.auto.budget import ModelSize, block_parameters, heads_for, largest_shape
+from clearformer.auto.budget import ModelSize, block_parameters, heads_for, in_millions, largest_shape
 from clearformer.auto.measuring import given_size
 from clearformer.data import PairsData
 from clearformer.model.attention import MultiHead
@@ -43,10 +43,17 @@ def test_what_is_given_is_taken_and_said(rules: ModuleType) -> None:
 
     assert deep.run.model.n_layers == 9
     assert deep.run.model.d_model <= free.run.model.d_model
-    assert any("n_layers as given" in reason for reason in deep.reasons)
+    assert any("9 layers of width" in reason and "n_layers as given" in reason for reason in deep.reasons)
     assert (wide.run.model.d_model, wide.run.model.max_seq_len) == (160, 48)
     assert any("parameters: d_model as given" in reason for reason in wide.reasons)
     assert not any("as given" in reason for reason in free.reasons)
+
+
+def test_few_parameters_are_told_in_thousands() -> None:
+    tiny = labelled.choose(replace(BUDGETS[labelled], given=ModelSize(64, 1))).reasons
+
+    assert [in_millions(n) for n in (49_152, 99_999, 100_000, 1_240_000)] == ["49k", "100k", "0.1M", "1.2M"]
+    assert any("1 layer of width 64, 49k parameters" in reason for reason in tiny)
 
 
 def test_the_longest_pair_is_what_a_given_context_holds() -> None:
