@@ -45,8 +45,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in FILES.items():
         Path(name).write_text(text)
     monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path))
-    (tmp_path / "bert").mkdir()  # as if the command that makes it had been run
-    RunFolder(tmp_path / "bert").write_config(resolve_run(["masked", "data.path=my.txt"], None))
+    for run in ("bert", "mine"):  # as if the commands that make them had been run
+        (tmp_path / run).mkdir()
+        RunFolder(tmp_path / run).write_config(resolve_run(["masked", "data.path=my.txt"], None))
 
 
 @pytest.mark.parametrize("command", sorted(set(map(str.strip, TRAININGS))))
