@@ -74,18 +74,18 @@ def auto_for(wanted: RunConfig, said: Mapping[str, Any] | None = None) -> RunCon
     return run
 
 
-def for_processes(run: RunConfig, count: int) -> RunConfig:
+def for_processes(run: RunConfig, n_processes: int) -> RunConfig:
     """Return a run for so many processes: they share the parts of a batch, whose rows become a multiple of both.
 
     More rows make fewer steps, where the number of steps is limited.
     """
-    if count == 1:
+    if n_processes == 1:
         return run
     train = run.train
-    parts = math.ceil(train.grad_accum_steps / count)
+    parts = math.ceil(train.grad_accum_steps / n_processes)
     if isinstance(train.objective, TranslationObjective):  # its batches are sized in tokens
         return run.replace(train=train.replace(grad_accum_steps=parts))
-    rows = math.ceil(train.batch_size / (count * parts)) * count * parts
+    rows = math.ceil(train.batch_size / (n_processes * parts)) * n_processes * parts
     changed: dict[str, Any] = {"batch_size": rows, "grad_accum_steps": parts}
     if train.max_steps is not None:
         steps = max(1, round(train.max_steps * train.batch_size / rows))

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
+from pydantic import PositiveInt, TypeAdapter, ValidationError
 
 from clearformer.auto.budget import ANY_SIZE, MOST_BYTES_PER_TOKEN, SECONDS, Budget, ModelSize
 from clearformer.auto.rate import usual_rate
@@ -24,6 +25,7 @@ MEASURED_BY = {
     f"train.{name}"
     for name in ("max_seconds", "max_wall_seconds", "device", "dtype", "compile", "pretrained")
 }
+SIZE = TypeAdapter(PositiveInt)
 RATE_SECONDS, RATE_SHARE = 1.0, 0.02  # at most so long, and so much of the time, for the machine's rate
 
 
@@ -82,9 +84,15 @@ def given_size(wanted: RunConfig, said: Mapping[str, Any]) -> ModelSize:
     """
     earlier = wanted.model if wanted.train.pretrained is not None else ANY_SIZE
     sizes = {name: said.get(f"model.{name}", getattr(earlier, name)) for name in ModelSize._fields}
-    return ModelSize(
-        **{name: size if isinstance(size, int) and size > 0 else None for name, size in sizes.items()}
-    )
+    return ModelSize(**{name: as_size(size) for name, size in sizes.items()})
+
+
+def as_size(value: Any) -> int | None:
+    """Return a value as a configuration reads it, which takes 512.0 and '512' for 512; None if it is no size."""
+    try:
+        return SIZE.validate_python(value)
+    except ValidationError:
+        return None
 
 
 def trial_of(data: Data, n_bytes: int) -> Trial | None:

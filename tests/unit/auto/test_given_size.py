@@ -96,7 +96,8 @@ def test_sizes_are_those_of_the_settings_over_those_of_an_earlier_run() -> None:
     assert given(run, n_layers=5, dropout=0.5) == ModelSize(n_layers=5)
     assert given(begun) == ModelSize(model.d_model, model.n_layers, model.max_seq_len)
     assert given(begun, d_model=36) == ModelSize(36, model.n_layers, model.max_seq_len)
-    assert given(run, n_layers=0, d_model="wide") == ModelSize()  # refused when the run is configured
+    assert given(run, n_layers=5.0, max_seq_len="512") == ModelSize(n_layers=5, max_seq_len=512)
+    assert given(run, n_layers=0, d_model="wide", max_seq_len="none") == ModelSize()  # refused later
 
 
 def test_a_pre_trained_classifier_learns_at_a_low_rate_from_whole_words() -> None:

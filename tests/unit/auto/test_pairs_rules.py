@@ -221,7 +221,7 @@ def test_the_longest_pair_follows_the_context(tmp_path: Path) -> None:
         return run.model.max_seq_len, run.data.max_length
 
     assert limits() == (64, 63)
-    assert limits("model.max_seq_len=512") == (512, 511)
+    assert limits("model.max_seq_len=512") == limits("model.max_seq_len=512.0") == (512, 511)
     assert limits("model.max_seq_len=512", "data.max_length=100") == (512, 100)
     assert limits("model.max_seq_len=512", "data.max_length=none") == (512, None)
 

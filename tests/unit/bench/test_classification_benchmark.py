@@ -43,7 +43,7 @@ class Commands:
 @pytest.fixture
 def commands(
     benchmark: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], tuple[Any, Commands]]:
+) -> Callable[..., tuple[Any, Commands]]:
     """A place in a folder where no command is run, with TREC's training file and a reported one that none can read."""
     data = tmp_path / "data/trec"
     data.mkdir(parents=True)
@@ -53,9 +53,10 @@ def commands(
     trec = benchmark.TASKS["trec"]
     own = type(trec)(trec.title, Published(trec.files, data), "test", "none", trec.common, GRID)
     monkeypatch.setitem(benchmark.TASKS, "trec", own)
-    monkeypatch.setattr(benchmark, "pretrain", lambda place, wanted, part: wanted)
 
-    def begin() -> tuple[Any, Commands]:
+    def begin(pretrains: bool = False) -> tuple[Any, Commands]:
+        if not pretrains:
+            monkeypatch.setattr(benchmark, "pretrain", lambda place, wanted, part: wanted)
         place = benchmark.Workplace(tmp_path / "work")
         answers = Commands(place.folder / "runs")
         monkeypatch.setattr(type(place), "clearformer", lambda self, *arguments: answers(*arguments))
@@ -177,14 +178,13 @@ def test_a_choice_stands_once_it_is_made(
 
 
 def test_an_encoder_goes_on_from_another_with_the_texts_to_learn_from(
-    benchmark: ModuleType, commands: Callable[[], tuple[Any, Commands]], monkeypatch: pytest.MonkeyPatch
+    benchmark: ModuleType, commands: Callable[..., tuple[Any, Commands]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.undo()
     monkeypatch.setattr(benchmark, "write_pretraining_texts", lambda name, path: None)
     monkeypatch.setitem(benchmark.PRETRAINING, "base", benchmark.Pretraining("train.max_steps=9"))
     further = benchmark.Pretraining("train.max_steps=2", after="base", task="agnews")
     monkeypatch.setitem(benchmark.PRETRAINING, "further", further)
-    place, answers = commands()
+    place, answers = commands(pretrains=True)
 
     def settings(chosen: str, part: str) -> list[str]:
         return benchmark.settings_of(place, "agnews", "pretrained", f"train.lr=1 {chosen}", part)
