@@ -6,12 +6,13 @@
     python benchmarks/multi30k.py en-de-1 en-de-2 en-de-3 [--curve] [--json FILE] [--figure FILE.png]
 
 CLEARFORMER_DATA names the folder with `multi30k`; its validation and test pairs are read, whatever a run has learned
-from, so long as `data.languages` names its direction. What is measured is the mean of each run's last ten checkpoints,
-translating by beam search of 5 and greedily. The length penalty of the search is chosen on the validation pairs: one
-for all runs of a direction, by the mean of their lower-cased BLEU; it stays 1 unless another is better by 0.2. The test
-pairs are translated once with it. BLEU is counted three times: on the plain text, on the plain text without regard to
-case, and lower-cased, with the punctuation normalised and the words set apart by Moses' rules (sacremoses), as the
-published figures for this task are. With --curve, every fourth checkpoint by itself as well, at a length penalty of 1.
+from, so long as `data.languages` names its direction. What is measured is the mean of each run's last ten
+checkpoints, translating by beam search of 5 and greedily. The length penalty of the search is chosen on the
+validation pairs: one for all runs of a direction, by the mean of their lower-cased BLEU; it stays 1 unless the best
+is better in 95% of 1,000 resamplings of the pairs (Koehn 2004). The test pairs are translated once with it. BLEU is
+counted three times: on the plain text, on the plain text without regard to case, and lower-cased, with the
+punctuation normalised and the words set apart by Moses' rules (sacremoses), as the published figures for this task
+are. With --curve, every fourth checkpoint by itself as well, at a length penalty of 1.
 Prints one JSON object: all runs, and for each direction the mean and the standard deviation over its runs.
 """
 
@@ -19,10 +20,13 @@ import argparse
 import json
 import statistics
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from sacrebleu.metrics.bleu import BLEU
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from clearformer.data import PairsData
@@ -35,7 +39,8 @@ from clearformer.training.store.checkpoint import list_checkpoints, step_of
 
 BEAMS = 5
 PENALTIES = (0.6, 0.8, 1.0, 1.2, 1.4, 1.8)  # exponents of a text's length, from which one is chosen
-MARGIN = 0.2  # of BLEU, by which another penalty than 1 has to be better
+RESAMPLINGS = 1000
+CERTAIN = 0.95  # the share of them in which another penalty than 1 has to be better
 LAST = 10
 PUBLISHED = 41.02  # English to German, 2.6M parameters, lower-cased and tokenized (Wu et al. 2021)
 FIGURES = ("bleu_moses", "bleu_lowercase", "bleu", "chrf")
@@ -73,11 +78,24 @@ def translated(
     ).scores
 
 
-def bleu_by_penalty(name: str) -> dict[float, float]:
-    """Lower-cased BLEU of the validation pairs, for each length penalty."""
+def counts_by_penalty(name: str) -> dict[float, np.ndarray]:
+    """What BLEU counts in the validation pairs' translations, for each length penalty."""
     run = load(name, average=LAST)
     val = pairs_of(run, "val")
-    return {alpha: translated(run, val, length_penalty=alpha).bleu_lowercase.score for alpha in PENALTIES}
+    return {alpha: counts_of(translated(run, val, length_penalty=alpha)) for alpha in PENALTIES}
+
+
+def counts_of(scores: TranslationScores) -> np.ndarray:
+    """What lower-cased BLEU counts, a pair a row: n-grams of 1 to 4 words found and given, words given and wanted."""
+    metric = BLEU(lowercase=True, effective_order=True)
+    found = map(metric.sentence_score, scores.hypotheses, ([each] for each in scores.references))
+    return np.array([[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in found])
+
+
+def bleu_of(counts: np.ndarray) -> float:
+    """BLEU of some pairs' translations together, by their summed counts."""
+    found, given, (n_given, n_wanted) = np.split(counts, [4, 8])
+    return BLEU.compute_bleu(found.tolist(), given.tolist(), int(n_given), int(n_wanted)).score
 
 
 def figures(run: Run, scores: TranslationScores) -> dict[str, Any]:
@@ -118,26 +136,35 @@ def curve(name: str, pairs: list[Pair]) -> list[dict[str, float]]:
     return points
 
 
-def chosen_penalties(on_val: dict[str, dict[float, float]]) -> dict[str, float]:
-    """The length penalty of each run: that of all runs of its direction."""
+def chosen_penalties(on_val: Mapping[str, Mapping[float, np.ndarray]]) -> dict[str, dict[str, float]]:
+    """The length penalty of each direction, by all its runs."""
     by_direction = defaultdict(list)
-    for name in on_val:
-        by_direction[direction_of(load(name))].append(name)
-    return {
-        name: best_penalty([on_val[each] for each in names])
-        for names in by_direction.values()
-        for name in names
-    }
+    for name, counts in on_val.items():
+        by_direction[direction_of(load(name))].append(counts)
+    return {direction: chosen_penalty(runs) for direction, runs in by_direction.items()}
 
 
-def best_penalty(on_val: list[dict[float, float]]) -> float:
-    """The penalty with the highest mean, or 1 if none is better by the margin."""
-    means = {alpha: statistics.mean(scores[alpha] for scores in on_val) for alpha in PENALTIES}
-    best = max(means, key=lambda alpha: means[alpha])
-    return best if means[best] >= means[1.0] + MARGIN else 1.0
+def chosen_penalty(on_val: Sequence[Mapping[float, np.ndarray]]) -> dict[str, float]:
+    """The penalty with the highest mean, or 1 if that is not surely better; which it was, and how surely."""
+    best = max(PENALTIES, key=lambda alpha: sum(bleu_of(counts[alpha].sum(0)) for counts in on_val))
+    certainty = certainty_of(on_val, best)
+    return {"chosen": best if certainty >= CERTAIN else 1.0, "best": best, "certainty": certainty}
 
 
-def report(name: str, on_val: dict[float, float], length_penalty: float, with_curve: bool) -> dict[str, Any]:
+def certainty_of(on_val: Sequence[Mapping[float, np.ndarray]], alpha: float) -> float:
+    """The share of resamplings in which a penalty's BLEU, summed over all runs, is higher than that of 1."""
+    n_pairs = len(on_val[0][alpha])
+    times_drawn = np.random.default_rng(0).multinomial(n_pairs, [1 / n_pairs] * n_pairs, RESAMPLINGS)
+    gains = [
+        sum(bleu_of(times @ counts[alpha]) - bleu_of(times @ counts[1.0]) for counts in on_val)
+        for times in times_drawn
+    ]
+    return statistics.mean(gain > 0 for gain in gains)
+
+
+def report(
+    name: str, on_val: Mapping[float, np.ndarray], length_penalty: float, with_curve: bool
+) -> dict[str, Any]:
     run = load(name, average=LAST)
     test = pairs_of(run, "test")
     told = {
@@ -147,7 +174,7 @@ def report(name: str, on_val: dict[float, float], length_penalty: float, with_cu
         "steps": run.step,
         "seconds": seconds_by_step(run)[run.step],
         "n_parameters": sum(p.numel() for p in run.model.parameters()),
-        "val_bleu_lowercase": on_val,
+        "val_bleu_lowercase": {alpha: bleu_of(counts.sum(0)) for alpha, counts in on_val.items()},
         "length_penalty": length_penalty,
         **figures(run, translated(run, test, length_penalty=length_penalty)),
         "greedy": figures(run, translated(run, test, beams=1)),
@@ -217,14 +244,18 @@ def main() -> None:
     parser.add_argument("--figure", type=Path)
     arguments = parser.parse_args()
     with_curve = arguments.curve or arguments.figure is not None
-    on_val = {name: bleu_by_penalty(name) for name in arguments.runs}
+    on_val = {name: counts_by_penalty(name) for name in arguments.runs}
     penalties = chosen_penalties(on_val)
-    reports = [report(name, on_val[name], penalties[name], with_curve) for name in arguments.runs]
+    reports = [
+        report(name, on_val[name], penalties[direction_of(load(name))]["chosen"], with_curve)
+        for name in arguments.runs
+    ]
     told = {
         "machine": processor_name(),
         "torch": torch.__version__,
         "beams": BEAMS,
         "averaged": LAST,
+        "length_penalties": penalties,
         "directions": summary(reports),
         "runs": reports,
     }

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
 from clearformer.data import PairsData
+from clearformer.evaluation.translation import bleu
 
 
 @pytest.fixture(scope="module")
@@ -14,15 +16,37 @@ def benchmark(load_benchmark: Callable[[str], ModuleType]) -> ModuleType:
     return load_benchmark("multi30k")
 
 
+REFERENCE = "a small brown dog runs over the wet grass ."
+N_PAIRS = 200
+
+
+def counts(benchmark: ModuleType, n_better: int, n_worse: int) -> np.ndarray:
+    """What BLEU counts where some of many equal translations lack no word and some lack three."""
+    short, shorter = REFERENCE.removesuffix(" ."), "a small brown dog runs"
+    hypotheses = [REFERENCE] * n_better + [shorter] * n_worse
+    hypotheses += [short] * (N_PAIRS - len(hypotheses))
+    return benchmark.counts_of(SimpleNamespace(hypotheses=hypotheses, references=[REFERENCE] * N_PAIRS))
+
+
 @pytest.mark.parametrize(
-    ("better_by", "chosen"),
-    [([0.0, 0.0], 1.0), ([0.3, 0.0], 1.0), ([0.3, 0.2], 1.4), ([0.9, -0.1], 1.4)],
+    ("runs", "chosen"),
+    [([(0, 0)], 1.0), ([(1, 0)], 1.0), ([(40, 0)], 1.4), ([(40, 20)], 1.0), ([(40, 0), (0, 40)], 1.0)],
 )
-def test_a_length_penalty_is_that_of_all_runs_and_better_by_more_than_noise(
-    benchmark: ModuleType, better_by: list[float], chosen: float
+def test_a_length_penalty_is_that_of_all_runs_and_surely_better_than_1(
+    benchmark: ModuleType, runs: list[tuple[int, int]], chosen: float
 ) -> None:
-    runs = [dict.fromkeys(benchmark.PENALTIES, 40.0) | {1.4: 40.0 + each} for each in better_by]
-    assert benchmark.best_penalty(runs) == chosen
+    same = dict.fromkeys(benchmark.PENALTIES, counts(benchmark, 0, 0))
+    on_val = [same | {1.4: counts(benchmark, *each)} for each in runs]
+    assert benchmark.chosen_penalty(on_val)["chosen"] == chosen
+
+
+def test_the_counts_of_all_pairs_give_the_bleu_of_evaluation(benchmark: ModuleType) -> None:
+    hypotheses = ["A dog runs over the wet grass .", "two men", "the sky is blue today"]
+    references = [REFERENCE, "Two men stand there", "The sky is blue"]
+    counted = benchmark.counts_of(SimpleNamespace(hypotheses=hypotheses, references=references))
+    expected = bleu(hypotheses, references, lowercase=True)[0].score
+    assert 0 < expected < 100
+    assert benchmark.bleu_of(counted.sum(0)) == pytest.approx(expected, abs=1e-9)
 
 
 def run_of(data: PairsData) -> SimpleNamespace:
