@@ -15,7 +15,7 @@ import re
 import sys
 import tomllib
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin
@@ -63,6 +63,9 @@ PROBLEMS = {
 }
 """The values that a setting takes, by the type of pydantic's error."""
 
+OF_SEVERAL = {"missing", "value_error"}
+"""The types of errors that other settings may mend."""
+
 
 def _not_empty(value: str) -> str:
     if not value:
@@ -99,7 +102,7 @@ class _SpecType(type(BaseModel)):
             try:
                 return super().__call__(**merge(cls, {}, nested(settings)))
             except ValidationError as error:
-                raise _first_problem(cls, error) from None
+                raise _first_problem(cls, error.errors(include_url=False)) from None
 
 
 class Spec(BaseModel, metaclass=_SpecType):
@@ -516,11 +519,27 @@ def resolve(spec_type: type[SpecT], *layers: Mapping[str, Any]) -> SpecT:
     try:
         return spec_type.model_validate(settings)
     except ValidationError as error:
-        raise _first_problem(spec_type, error) from None
+        raise _first_problem(spec_type, error.errors(include_url=False)) from None
 
 
-def _first_problem(spec_type: type[Spec], error: ValidationError) -> SettingError:
-    problems: list[Any] = error.errors(include_url=False)
+def check_each(spec_type: type[Spec], *layers: Mapping[str, Any]) -> None:
+    """Check layers of settings each by itself, and not whether they fit each other.
+
+    Raises:
+        ConfigError: one line for the first mistake: an unknown key (with the nearest), or an ill-typed value.
+    """
+    settings = merge_all(spec_type, layers)
+    try:
+        spec_type.model_validate(settings)
+    except ValidationError as error:
+        of_one = [each for each in error.errors(include_url=False) if each["type"] not in OF_SEVERAL]
+        if of_one:
+            raise _first_problem(spec_type, of_one) from None
+    except ConfigError:  # of parts that do not fit each other
+        return
+
+
+def _first_problem(spec_type: type[Spec], problems: Sequence[Any]) -> SettingError:
     first = problems[0]
     key = _written(_without_tags(spec_type, first["loc"]))
     if first["type"] == "value_error":  # raised by a check of ours, whose message is complete

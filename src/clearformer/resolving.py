@@ -10,9 +10,9 @@ from clearformer.config import (
     NONE,
     Spec,
     as_written,
+    check_each,
     explicit,
     flat,
-    merge_all,
     nested,
     parse_override,
     read_toml,
@@ -114,8 +114,8 @@ def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
     begin_with = auto(_form_of_data(given))
     said = {key: value for layer in given for key, value in _by_key(layer).items()}
     _check_objective(said, begin_with)
-    # A misspelt key is refused before data and machine are measured.
-    merge_all(RunConfig, _with_pretrained(begin_with, [explicit(begin_with), *given]))
+    # A misspelt key or an ill-typed value is refused before data and machine are measured.
+    check_each(RunConfig, *_with_pretrained(begin_with, [explicit(begin_with), *given]))
     wanted = [explicit(begin_with), *map(_read_by_auto, given)]
     if _is_set(said.get("train.max_seconds")) and "train.max_wall_seconds" not in said:
         # The given limit is in place of the preset's own.

@@ -251,6 +251,36 @@ def test_a_misspelt_key_is_refused_before_auto_measures(
     assert len(measured) == 1
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("model.d_model=wide", r"model\.d_model takes a whole number"),
+        ("train.optimizer.momentum=2", r"train\.optimizer\.momentum takes a number below 1"),
+        ("train.schedule=linear", "train.schedule"),
+    ],
+)
+def test_a_value_that_no_choice_could_mend_is_refused_before_auto_measures(
+    setting: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[RunConfig] = []
+    monkeypatch.setattr(resolving, "auto_for", lambda wanted, said: measured.append(wanted) or wanted)
+
+    with pytest.raises(ConfigError, match=said):
+        resolve_run(["auto", "data.name=pydoc", setting], None)
+    assert not measured
+    resolve_run(["auto", "data.name=pydoc", "model.d_model=96", "model.attention.n_heads=4"], None)
+    assert len(measured) == 1
+
+
+def test_heads_that_fit_the_chosen_width_and_no_typical_one_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seven = ["model.attention.n_heads=7"]
+    chosen = resolve_run(["quick", "data.name=pydoc", "model.d_model=140", *seven], None)
+    monkeypatch.setattr(resolving, "auto_for", lambda wanted, said: chosen)
+    assert resolve_run(["auto", "data.name=pydoc", *seven], None).model == chosen.model
+
+
 @pytest.mark.usefixtures("data_dir")
 def test_what_an_earlier_run_gives_is_not_called_replaced_by_settings(
     earlier: Callable[..., RunFolder], caplog: pytest.LogCaptureFixture
