@@ -15,9 +15,10 @@ on one side. SST-2's training texts are phrases of sentences: there whole senten
 stands in no other sentence, as the dev split's sentences are held out of all training phrases.
 
 SST-2's encoder is pre-trained on the task's own training sentences, those of TREC and AG News on the English training
-texts of all four data sets; no reported text is among them. A setting may name an encoder that goes on from there with
-the texts that the classifier will learn from (task-adaptive pre-training, Gururangan et al. 2020). The baseline is that
-of `clearformer eval`, trained on the same texts as the encoder.
+texts of all four data sets; no reported text is among them. A setting may name another encoder (`PRETRAINING`): one
+that goes on from there with the same English, or with the texts that the classifier will learn from (task-adaptive
+pre-training, Gururangan et al. 2020). The baseline is that of `clearformer eval`, trained on the same texts as the
+encoder.
 
 CLEARFORMER_DATA names the folder with `sst2`, `trec`, `agnews` and `multi30k`. A killed script goes on where it stood.
 Prints the table, and writes all figures to FILE.
@@ -65,20 +66,26 @@ class Pretraining:
     """The settings of an encoder that learns to fill in masked tokens; `after` names the one that it begins with."""
 
     settings: str
+    texts: str
+    """`reviews`, SST-2's sentences; `english`, the training texts of all data sets; or a task, of whose texts it reads
+    those alone that the classifier learns from, so that there is one for each part."""
     after: str | None = None
-    task: str | None = None
-    """The task whose texts it reads: only those that the classifier learns from, so that there is one for each part."""
 
 
 PRETRAINING = {
-    "sst2-masked": Pretraining(f"{OF_REVIEWS} train.batch_size=64 train.max_steps=4000"),
+    "sst2-masked": Pretraining(f"{OF_REVIEWS} train.batch_size=64 train.max_steps=4000", "reviews"),
     "english-masked": Pretraining(
-        f"{OF_ENGLISH} data.too_long=truncate train.batch_size=128 train.max_steps=4000"
+        f"{OF_ENGLISH} data.too_long=truncate train.batch_size=128 train.max_steps=4000", "english"
+    ),
+    "english-longer": Pretraining(
+        "data.too_long=truncate train.batch_size=128 train.max_steps=4000 train.lr=0.006",
+        "english",
+        after="english-masked",
     ),
     "agnews-masked": Pretraining(
         "data.too_long=truncate train.batch_size=128 train.max_steps=3000 train.lr=0.004",
+        "agnews",
         after="english-masked",
-        task="agnews",
     ),
 }
 
@@ -91,7 +98,7 @@ class Task:
     files: Any
     reported: str
     pretraining: str
-    common: str
+    from_scratch: str
     grid: Mapping[str, Sequence[str]]
     """Of each start, the settings that are tried, each as `key=value ...`. One after pre-training that names no other
     begins with `pretraining`."""
@@ -116,6 +123,15 @@ TASKS = {
                 "train.lr=0.002 train.max_steps=1000 model.dropout=0.3",
                 "train.lr=0.008 train.max_steps=1500 model.dropout=0.2",
                 "train.lr=0.004 train.max_steps=2000 model.dropout=0.2",
+                f"{BEGUN_WITH}english-masked train.lr=0.001 train.max_steps=2000 model.dropout=0.2",
+                f"{BEGUN_WITH}english-masked train.lr=0.002 train.max_steps=1000 model.dropout=0.2",
+                f"{BEGUN_WITH}english-masked train.lr=0.002 train.max_steps=2000 model.dropout=0.2",
+                f"{BEGUN_WITH}english-masked train.lr=0.002 train.max_steps=2000 model.dropout=0.2 {CUT}=0.1",
+                f"{BEGUN_WITH}english-masked train.lr=0.002 train.max_steps=2000 model.dropout=0.2 train.r_drop=1",
+                f"{BEGUN_WITH}english-masked train.lr=0.004 train.max_steps=2000 model.dropout=0.2",
+                f"{BEGUN_WITH}english-masked train.lr=0.004 train.max_steps=2000 model.dropout=0.3",
+                f"{BEGUN_WITH}english-masked train.lr=0.004 train.max_steps=4000 model.dropout=0.2",
+                f"{BEGUN_WITH}english-longer train.lr=0.002 train.max_steps=2000 model.dropout=0.2",
             ],
         },
     ),
@@ -223,10 +239,10 @@ def write_texts(path: Path, texts: Iterable[LabelledText]) -> None:
 
 
 def write_pretraining_texts(name: str, path: Path) -> None:
-    """Writes what an encoder is pre-trained on, whose labels it leaves aside."""
+    """Writes `reviews` or `english`, on which an encoder is pre-trained, whose labels it leaves aside."""
     phrases = {each.text: each for each in texts_of("sst2", "train")}
     texts = [phrases[sentence] for sentence in longest(phrases)]
-    if name == "english-masked":
+    if name == "english":
         sources = {"reviews": [each.text for each in texts]}
         sources |= {"questions": [each.text for each in texts_of("trec", "train")]}
         sources |= {"news": [each.text for each in texts_of("agnews", "train")]}
@@ -290,24 +306,26 @@ class Workplace:
 
 def settings_of(place: Workplace, task: str, start: str, chosen: str, part: str) -> list[str]:
     """The settings of a run that classifies, but for its texts, of which it learns from this part."""
-    settings = f"{CLASSIFIER} {TASKS[task].common} {chosen} train.checkpoint_every=none".split()
-    if start == "pretrained":
-        named = [each for each in settings if each.startswith(BEGUN_WITH)]
-        wanted = named[0].removeprefix(BEGUN_WITH) if named else TASKS[task].pretraining
-        settings = [each for each in settings if each not in named]
-        settings.append(BEGUN_WITH + pretrain(place, wanted, part))
-    return settings
+    settings = f"{CLASSIFIER} {chosen} train.checkpoint_every=none".split()
+    if start == "scratch":
+        return [*settings, *TASKS[task].from_scratch.split()]
+    named = [each for each in settings if each.startswith(BEGUN_WITH)]
+    wanted = named[0].removeprefix(BEGUN_WITH) if named else TASKS[task].pretraining
+    return [
+        *(each for each in settings if each not in named),
+        BEGUN_WITH + pretrain(place, wanted, part),  # whose words and context the run takes over
+    ]
 
 
 def pretrain(place: Workplace, wanted: str, part: str) -> str:
     """Train an encoder to fill in masked tokens, unless that is done; return its run's name."""
-    settings, after, task = astuple(PRETRAINING[wanted])
-    name = wanted if task is None else f"{wanted}-{part}"
+    settings, read, after = astuple(PRETRAINING[wanted])
+    name = f"{wanted}-{part}" if read in TASKS else wanted
     if name in place.record("pretraining"):
         return name
     if after is not None:
         settings += f" {BEGUN_WITH}{pretrain(place, after, part)}"
-    texts = english_or_reviews(place, name) if task is None else texts_of_part(place, task, part)
+    texts = texts_of_part(place, read, part) if read in TASKS else english_or_reviews(place, read)
     place.train(name, "masked", "data.kind=labelled", *texts, *settings.split(), "train.eval_every=1000")
     accuracy = place.held_out_accuracy(name)
     with place.changing("pretraining") as record:

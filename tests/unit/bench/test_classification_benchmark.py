@@ -51,7 +51,7 @@ def commands(
     (data / "test.txt").mkdir()
     monkeypatch.setenv("CLEARFORMER_DATA", str(data.parent))
     trec = benchmark.TASKS["trec"]
-    own = type(trec)(trec.title, Published(trec.files, data), "test", "none", trec.common, GRID)
+    own = type(trec)(trec.title, Published(trec.files, data), "test", "none", trec.from_scratch, GRID)
     monkeypatch.setitem(benchmark.TASKS, "trec", own)
 
     def begin(pretrains: bool = False) -> tuple[Any, Commands]:
@@ -181,8 +181,8 @@ def test_an_encoder_goes_on_from_another_with_the_texts_to_learn_from(
     benchmark: ModuleType, commands: Callable[..., tuple[Any, Commands]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(benchmark, "write_pretraining_texts", lambda name, path: None)
-    monkeypatch.setitem(benchmark.PRETRAINING, "base", benchmark.Pretraining("train.max_steps=9"))
-    further = benchmark.Pretraining("train.max_steps=2", after="base", task="agnews")
+    monkeypatch.setitem(benchmark.PRETRAINING, "base", benchmark.Pretraining("train.max_steps=9", "english"))
+    further = benchmark.Pretraining("train.max_steps=2", "agnews", after="base")
     monkeypatch.setitem(benchmark.PRETRAINING, "further", further)
     place, answers = commands(pretrains=True)
 
@@ -211,6 +211,21 @@ def test_an_encoder_goes_on_from_another_with_the_texts_to_learn_from(
     )
     assert not any("reported" in word for asked in answers.asked for word in asked)
     assert set(place.record("pretraining")) == set(names)
+
+
+def test_the_words_of_a_start_from_scratch_are_not_asked_of_a_pretrained_encoder(
+    benchmark: ModuleType, commands: Callable[..., tuple[Any, Commands]]
+) -> None:
+    place, _ = commands()
+
+    def settings(start: str, chosen: str) -> set[str]:
+        return set(benchmark.settings_of(place, "sst2", start, chosen, "learning"))
+
+    assert {"tokenizer.vocab_size=14000", "train.lr=1"} <= settings("scratch", "train.lr=1")
+    begun = settings("pretrained", "train.pretrained=english-masked train.lr=1")
+    assert {"train.pretrained=english-masked", "train.lr=1"} <= begun
+    assert "train.pretrained=sst2-masked" in settings("pretrained", "train.lr=1")
+    assert not any(each.startswith("tokenizer.") for each in begun)
 
 
 def test_held_out_sentences_leave_no_phrase_of_their_own(benchmark: ModuleType) -> None:
