@@ -79,14 +79,14 @@ def translated(
 
 
 def counts_by_penalty(name: str) -> dict[float, np.ndarray]:
-    """What BLEU counts in the validation pairs' translations, for each length penalty."""
+    """The counts for BLEU of the validation pairs' translations, for each length penalty."""
     run = load(name, average=LAST)
     val = pairs_of(run, "val")
     return {alpha: counts_of(translated(run, val, length_penalty=alpha)) for alpha in PENALTIES}
 
 
 def counts_of(scores: TranslationScores) -> np.ndarray:
-    """What lower-cased BLEU counts, a pair a row: n-grams of 1 to 4 words found and given, words given and wanted."""
+    """The counts for lower-cased BLEU, a pair a row: n-grams of 1 to 4 words found and given, words given and wanted."""
     metric = BLEU(lowercase=True, effective_order=True)
     found = map(metric.sentence_score, scores.hypotheses, ([each] for each in scores.references))
     return np.array([[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in found])

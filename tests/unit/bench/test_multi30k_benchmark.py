@@ -21,7 +21,7 @@ N_PAIRS = 200
 
 
 def counts(benchmark: ModuleType, n_better: int, n_worse: int) -> np.ndarray:
-    """What BLEU counts where some of many equal translations lack no word and some lack three."""
+    """The counts for BLEU where some of many equal translations lack no word and some lack three."""
     short, shorter = REFERENCE.removesuffix(" ."), "a small brown dog runs"
     hypotheses = [REFERENCE] * n_better + [shorter] * n_worse
     hypotheses += [short] * (N_PAIRS - len(hypotheses))
