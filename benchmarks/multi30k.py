@@ -86,7 +86,7 @@ def counts_by_penalty(name: str) -> dict[float, np.ndarray]:
 
 
 def counts_of(scores: TranslationScores) -> np.ndarray:
-    """The counts for lower-cased BLEU, a pair a row: n-grams of 1 to 4 words found and given, words given and wanted."""
+    """Counts for lower-cased BLEU, a pair a row: n-grams of 1 to 4 words found and given, words given and wanted."""
     metric = BLEU(lowercase=True, effective_order=True)
     found = map(metric.sentence_score, scores.hypotheses, ([each] for each in scores.references))
     return np.array([[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in found])
