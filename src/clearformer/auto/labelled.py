@@ -6,6 +6,7 @@ The constants come from runs on TREC, AG News and SST-2 on CPU cores (benchmarks
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from clearformer.auto.budget import (
@@ -75,6 +76,8 @@ SHAPES = (
     (512, 8),
     (768, 12),
 )
+FEW_BYTES, LAYERS_OF_FEW = 1_000_000, 2
+"""So few texts are learnt better by fewer and wider layers; measured on 250 and 530 KB."""
 
 
 def choose(budget: Budget) -> Recommendation:
@@ -87,7 +90,10 @@ def choose(budget: Budget) -> Recommendation:
     context = budget.given.max_seq_len or context_for(budget.longest, tokenizer, LONGEST)
     tokens_each = max(1.0, min(context, budget.n_bytes / budget.n_texts / bytes_per_token(tokenizer)))
     d_model, n_layers = largest_shape(
-        SHAPES, block_parameters, parameters_for(flops, most_parameters(budget)), budget.given
+        shapes_for(budget.n_bytes),
+        block_parameters,
+        parameters_for(flops, most_parameters(budget)),
+        budget.given,
     )
     flops_per_text = 6 * block_parameters(d_model, n_layers) * tokens_each
     n_read = min(flops / flops_per_text, MOST_PASSES * budget.n_texts)
@@ -150,6 +156,11 @@ def vocabulary_for(n_bytes: int) -> int:
     return 100 * round(min(max(n_bytes / BYTES_PER_WORD, LEAST_VOCABULARY), MOST_VOCABULARY) / 100)
 
 
+def shapes_for(n_bytes: int) -> Sequence[tuple[int, int]]:
+    """Return widths and depths, the smallest first; few texts have no deep ones."""
+    return SHAPES if n_bytes >= FEW_BYTES else [(d_model, min(n, LAYERS_OF_FEW)) for d_model, n in SHAPES]
+
+
 def lr_for(budget: Budget, n_read: float) -> float:
     """Return the matrices' learning rate: higher the fewer texts are read, unless the model is pre-trained."""
     if budget.is_pretrained:
@@ -190,7 +201,7 @@ def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, pas
         parameters_for(flops, most_parameters(budget)),
         parameters_for(flops),
         "the texts or the memory",
-        block_parameters(*SHAPES[-1]),
+        block_parameters(*shapes_for(budget.n_bytes)[-1]),
     )
     of_rate = (
         "low, for the model is pre-trained" if budget.is_pretrained else "higher the fewer texts are read"

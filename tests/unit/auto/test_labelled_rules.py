@@ -11,6 +11,7 @@ from clearformer.auto import MEASURED_BY, Budget, auto, measure
 from clearformer.auto.budget import (
     SECONDS,
     SHORTEST_CONTEXT,
+    ModelSize,
     block_parameters,
     context_for,
     seconds_of_steps,
@@ -138,6 +139,15 @@ def test_what_decides_the_size_is_said() -> None:
 
     assert any("scaled with the square root of the FLOPs" in reason for reason in of_time.reasons)
     assert any("limited by the texts or the memory" in reason for reason in of_memory.reasons)
+
+
+def test_few_texts_are_learnt_by_two_layers_and_wider_ones() -> None:
+    few, many = (choose(replace(budget(5000, 180), n_bytes=n)).run.model for n in (250_000, 2_000_000))
+
+    assert few.n_layers == 2 < many.n_layers
+    assert few.d_model > many.d_model
+    given = choose(replace(budget(5000, 180), n_bytes=250_000, given=ModelSize(n_layers=3)))
+    assert given.run.model.n_layers == 3
 
 
 def test_few_texts_get_a_small_model_however_long_they_may_be_read() -> None:
