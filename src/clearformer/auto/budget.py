@@ -190,7 +190,7 @@ def words_for(tokenizer: TokenizerConfig) -> str:
     return tokenizer.kind if size is None else f"{tokenizer.kind} with a vocabulary of {size:,}"
 
 
-def in_millions(n_parameters: float) -> str:
+def abbreviated(n_parameters: float) -> str:
     """Write a number of parameters: `1.2M`, or `49k` where those would be 0.0 million."""
     return f"{n_parameters / 1e6:.1f}M" if n_parameters >= 1e5 else f"{n_parameters / 1e3:.0f}k"
 
@@ -220,7 +220,7 @@ def reason_of_size(
     if wanted >= largest:
         return "these rules know no larger model"
     if wanted < by_time:
-        return f"time for {in_millions(by_time)}, limited by {limits}"
+        return f"time for {abbreviated(by_time)}, limited by {limits}"
     return "scaled with the square root of the FLOPs"
 
 

@@ -15,10 +15,10 @@ from clearformer.auto.budget import (
     STREAM_BYTES,
     Budget,
     Recommendation,
+    abbreviated,
     bytes_per_token,
     context_for,
     heads_for,
-    in_millions,
     largest_shape,
     parts_for,
     reason_of_size,
@@ -205,7 +205,7 @@ def reasons_of(
         of_size = "with fewer, steps would not be faster in proportion"
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
-        f"{model.n_layers} + {model.n_layers} layers of width {model.d_model}, {in_millions(n_parameters)} parameters: "
+        f"{model.n_layers} + {model.n_layers} layers of width {model.d_model}, {abbreviated(n_parameters)} parameters: "
         f"{of_size}",
         f"tokens: {words_for(run.tokenizer)}, {budget.n_texts:,} pairs, {budget.n_bytes / 1e6:.3g} MB; about "
         f"{n_steps:,} steps of {objective.batch_tokens:,} tokens per side",

@@ -18,10 +18,10 @@ from clearformer.auto.budget import (
     Budget,
     ModelSize,
     Recommendation,
+    abbreviated,
     block_parameters,
     bytes_per_token,
     heads_for,
-    in_millions,
     largest_shape,
     parts_for,
     reason_of_size,
@@ -234,7 +234,7 @@ def reasons_of(
     n_steps = read / train.batch_size / model.max_seq_len
     reasons = [
         reason_of_time(budget, seconds, UTILISATION),
-        f"{count(model.n_layers, 'layer')} of width {model.d_model}, {in_millions(n_parameters)} parameters: "
+        f"{count(model.n_layers, 'layer')} of width {model.d_model}, {abbreviated(n_parameters)} parameters: "
         f"{reason_of_size(budget.given, wanted, by_time, 'the text or the memory')}",
         f"tokens: {words_for(run.tokenizer)}{of_trial(budget, run.tokenizer)}, {budget.n_bytes / 1e6:.3g} MB of text; "
         f"about {n_steps:,.0f} steps of {train.batch_size} x {model.max_seq_len} tokens",

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from clearformer.auto import Budget, labelled, pairs, text
-from clearformer.auto.budget import ModelSize, block_parameters, heads_for, in_millions, largest_shape
+from clearformer.auto.budget import ModelSize, abbreviated, block_parameters, heads_for, largest_shape
 from clearformer.auto.measuring import given_size
 from clearformer.data import PairsData
 from clearformer.model.attention import MultiHead
@@ -52,7 +52,7 @@ def test_what_is_given_is_taken_and_said(rules: ModuleType) -> None:
 def test_few_parameters_are_told_in_thousands() -> None:
     tiny = labelled.choose(replace(BUDGETS[labelled], given=ModelSize(64, 1))).reasons
 
-    assert [in_millions(n) for n in (49_152, 99_999, 100_000, 1_240_000)] == ["49k", "100k", "0.1M", "1.2M"]
+    assert [abbreviated(n) for n in (49_152, 99_999, 100_000, 1_240_000)] == ["49k", "100k", "0.1M", "1.2M"]
     assert any("1 layer of width 64, 49k parameters" in reason for reason in tiny)
 
 
