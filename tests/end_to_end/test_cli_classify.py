@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from clearformer.cli import main
 from clearformer.errors import UserError
+from clearformer.evaluation.classes import scores
 from clearformer.evaluation.classes.scores import EMPTY, classify
 from clearformer.run import load
 
@@ -40,6 +42,36 @@ def test_standard_input(says: Says, file: Path, monkeypatch: pytest.MonkeyPatch)
     for arguments in (("classify", "pets"), ("classify", "pets", "-")):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes())))
         assert says(*arguments) == from_file
+
+
+def test_the_lines_of_a_long_file_come_as_soon_as_they_are_classified(
+    says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "long.txt"
+    file.write_text("cat\nmy dog\n" * scores.BATCH_SIZE)
+    whole = says("classify", "pets", str(file))
+    monkeypatch.setattr(scores, "BATCHES_IN_GROUP", 1)
+    assert says("classify", "pets", str(file)) == whole
+
+    groups = iter([scores.class_logprobs])  # of the first group alone
+    monkeypatch.setattr(scores, "class_logprobs", lambda *arguments: next(groups)(*arguments))
+    assert main(["classify", "pets", str(file)]) == 1
+    assert capsys.readouterr().out.splitlines() == whole.splitlines()[: scores.BATCH_SIZE]
+
+
+def test_groups_of_texts_are_passed_on_as_soon_as_they_are_classified(
+    four_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = load("pets", device="cpu")
+    whole = classify(run, LINES)
+    monkeypatch.setattr(scores, "BATCHES_IN_GROUP", 2)
+    seen: list[list[scores.Prediction]] = []
+    found = classify(run, LINES, batch_size=1, look=seen.append)
+    assert [len(group) for group in seen] == [2, 2, 1]
+    assert found == [each for group in seen for each in group]
+    assert [each.label for each in found] == [each.label for each in whole]
+    with pytest.raises(UserError, match="look"):
+        classify(run, LINES, look=3)  # type: ignore[arg-type]
 
 
 def test_all_probabilities_in_json(answers: Answers, file: Path) -> None:

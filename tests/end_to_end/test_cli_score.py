@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import clearformer as cf
+from clearformer.cli import main
+from clearformer.evaluation import likelihood
 
 Says = Callable[..., str]
 Answers = Callable[..., dict[str, Any]]
@@ -35,6 +37,26 @@ def test_a_line_for_each_line(answers: Answers, says: Says, lines: Callable[...,
             assert line == f"{own.logprob:.4f}\t{len(own.tokens)}\t{own.perplexity:.4f}"
     given = answers("score", run, file, "--device", "cpu")
     assert given["lines"] == [own.to_dict() for own in found]
+
+
+def test_the_lines_of_a_long_file_come_as_soon_as_they_are_scored(
+    says: Says,
+    lines: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["score", "text", lines("the cat", "", "a dog", "cat the"), "--device", "cpu"]
+    whole = says(*arguments)
+    monkeypatch.setattr(likelihood, "TOKENS_HELD", 2)
+    assert says(*arguments) == whole
+
+    batches = iter([likelihood._of_batch] * 2)  # of the first two groups alone
+    monkeypatch.setattr(likelihood, "_of_batch", lambda *arguments: next(batches)(*arguments))
+    assert main(arguments) == 1
+    out = capsys.readouterr().out
+    assert out
+    assert out != whole
+    assert whole.startswith(out)
 
 
 def test_a_prefix_and_standard_input(

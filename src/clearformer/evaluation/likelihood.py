@@ -98,6 +98,7 @@ def score(
     stride: int | None = None,
     dtype: torch.dtype | str | None = None,
     place: Callable[[int], str] = "text {}".format,
+    look: Callable[[list[TextScore]], None] | None = None,
 ) -> list[TextScore]:
     """Return the log-probability of each text, in order.
 
@@ -114,6 +115,7 @@ def score(
         stride: For a language model, tokens from the start of one window to the next; by default half the context.
         dtype: The type of the matrix products (autocast), also by name (`bfloat16`). By default as around the call.
         place: Returns the name of the n-th text (counted from 1) for messages, such as a file and a line.
+        look: Called with the scores of the first texts, the next ones and so on, as soon as they are made.
 
     Raises:
         UserError: the run's model classifies, its tokenizer lacks a special token, an argument is not for this model
@@ -124,6 +126,8 @@ def score(
     """
     check_run(run)
     check_function("place", place)
+    if look is not None:
+        check_function("look", look)
     model, tokenizer, given = run.model, run.tokenizer, texts_of(texts)
     if outputs is not None and not isinstance(model, EncoderDecoder):
         raise UserError(f"outputs: only an encoder-decoder has them; model.family is {model.config.family}")
@@ -144,12 +148,17 @@ def score(
         assert isinstance(model, Encoder)
         rows = encoded(tokenizer, given, place)
         pieces = _masked(model, tokenizer, rows, place)
-    predicted = _logprobs(model, pieces, len(given), None if dtype is None else matrix_dtype(dtype))
     is_encoder = isinstance(model, Encoder)  # which predicts no <unk>
-    return [
-        _scored(tokenizer, targets, logprobs, ids if is_encoder else targets)
-        for (targets, logprobs), ids in zip(predicted, rows, strict=True)
-    ]
+    scores: list[TextScore] = []
+    for group in _logprobs(model, pieces, len(given), None if dtype is None else matrix_dtype(dtype)):
+        of_group = [
+            _scored(tokenizer, targets, logprobs, ids if is_encoder else targets)
+            for (targets, logprobs), ids in zip(group, rows[len(scores) :], strict=False)
+        ]
+        if look is not None and of_group:
+            look(of_group)
+        scores += of_group
+    return scores
 
 
 def _scored(tokenizer: Tokenizer, targets: list[int], logprobs: list[float], counted: list[int]) -> TextScore:
@@ -292,22 +301,40 @@ def _check_length(n_tokens: int, limit: int, place: str, what: str = "") -> None
 
 def _logprobs(
     model: Transformer, pieces: Iterable[_Piece], n_texts: int, dtype: torch.dtype | None
-) -> list[tuple[list[int], list[float]]]:
-    """Return the targets of each text in order, and the log-probability of each."""
+) -> Iterator[list[tuple[list[int], list[float]]]]:
+    """Yield the targets of each text, and the log-probability of each: of the first texts, the next ones and so on."""
     found: list[tuple[list[int], list[float]]] = [([], []) for _ in range(n_texts)]
-    device = model.embed.weight.device
-    with evaluating(model) as threads, torch.inference_mode(), autocast(device, dtype):
-        for held in _held_at_once(pieces):
-            for piece in held:
-                targets, logprobs = found[piece.text]
-                targets += piece.targets
-                logprobs += [math.nan] * len(piece.targets)
-            for batch in _batches(held, model.embed.num_embeddings):
-                threads.adapt()
-                each = iter(_of_batch(model, batch).tolist())
-                for piece in batch:
-                    own = [next(each) for _ in piece.targets]
-                    found[piece.text][1][piece.first : piece.first + len(own)] = own
+    n_passed_on = 0
+    for held in _held_at_once(pieces):
+        for piece in held:
+            targets, logprobs = found[piece.text]
+            targets += piece.targets
+            logprobs += [math.nan] * len(piece.targets)
+        _fill_in(model, held, found, dtype)
+        n_whole = held[-1].text  # more of this text may follow
+        yield _finite(found[n_passed_on:n_whole])
+        n_passed_on = n_whole
+    yield _finite(found[n_passed_on:])
+
+
+def _fill_in(
+    model: Transformer,
+    pieces: Sequence[_Piece],
+    found: list[tuple[list[int], list[float]]],
+    dtype: torch.dtype | None,
+) -> None:
+    """Write the log-probabilities of the pieces' targets to where they stand among their text's."""
+    with evaluating(model) as threads, torch.inference_mode(), autocast(model.embed.weight.device, dtype):
+        for batch in _batches(pieces, model.embed.num_embeddings):
+            threads.adapt()
+            each = iter(_of_batch(model, batch).tolist())
+            for piece in batch:
+                own = [next(each) for _ in piece.targets]
+                found[piece.text][1][piece.first : piece.first + len(own)] = own
+
+
+def _finite(found: list[tuple[list[int], list[float]]]) -> list[tuple[list[int], list[float]]]:
+    """Return the log-probabilities of some texts, or raise NonFiniteError."""
     if any(math.isnan(value) for _, logprobs in found for value in logprobs):
         raise NonFiniteError(NOT_FINITE)
     return found
@@ -323,7 +350,8 @@ def _held_at_once(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
         if n_tokens >= TOKENS_HELD:
             yield held
             held, n_tokens = [], 0
-    yield held
+    if held:
+        yield held
 
 
 def _batches(pieces: Sequence[_Piece], vocab_size: int) -> Iterator[list[_Piece]]:

@@ -119,6 +119,29 @@ def test_texts_read_at_once_are_those_read_alone(monkeypatch: pytest.MonkeyPatch
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
 
 
+def test_groups_of_texts_are_passed_on_as_soon_as_they_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of()
+    texts = ["abcabc", "h", "ab", "", "gg gg gg gg gg gg gg gg gg", "hgfedcba"]
+    monkeypatch.setattr(module, "TOKENS_HELD", 8)
+    seen: list[list[TextScore]] = []
+    read: list[int] = []
+    of_batch = module._of_batch
+
+    def reading(*arguments: Any) -> Any:
+        read.append(sum(map(len, seen)))  # how many texts were passed on before
+        return of_batch(*arguments)
+
+    monkeypatch.setattr(module, "_of_batch", reading)
+    found = score(run, texts, look=seen.append)
+    assert [each for group in seen for each in group] == found
+    assert len(found) == len(texts)
+    assert all(seen)
+    assert len(seen) > 2
+    assert 0 < max(read) < len(texts)
+    with pytest.raises(UserError, match="look"):
+        score(run, texts, look=3)  # type: ignore[arg-type]
+
+
 def test_ids_are_texts_too() -> None:
     run = run_of()
     ids = run.tokenizer.encode("abcd")

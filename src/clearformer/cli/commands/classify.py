@@ -19,6 +19,7 @@ from clearformer.cli.options import (
     identified,
     open_run,
 )
+from clearformer.cli.streams import write_text
 
 if TYPE_CHECKING:
     from clearformer.evaluation.classes.scores import Prediction
@@ -50,7 +51,8 @@ def command(
 ) -> None:
     """Classify each line of a file or of standard input.
 
-    Prints one line for each line read: the likeliest label, a tab, its probability. An empty line stays empty.
+    Prints one line for each line read: the likeliest label, a tab, its probability. An empty line stays empty. The
+    lines of a long file come in groups, as soon as they are classified.
     """
     with importing():
         from clearformer.evaluation.classes.scores import classify
@@ -61,20 +63,22 @@ def command(
     check_fits(config.train.objective.predicts_classes, config, run, "does not classify")
     lines = standard_input.lines_of(file)
     trained = open_run(run, checkpoint, device, average)
+
+    def write(classified: "list[Prediction]") -> None:
+        write_text("".join(as_line(prediction) + "\n" for prediction in classified))
+
     predictions = classify(
         trained,
         lines,
         too_long="truncate" if truncate else None,
         dtype=dtype_of(trained, dtype),
         place=lambda number: f"{standard_input.name_of(file)}, line {number}",
+        look=None if as_json else write,
     )
     if as_json:
         typer.echo(
             json.dumps(identified(trained) | {"lines": [vars(prediction) for prediction in predictions]})
         )
-        return
-    for prediction in predictions:
-        typer.echo(as_line(prediction))
 
 
 def as_line(prediction: "Prediction") -> str:

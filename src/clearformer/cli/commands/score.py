@@ -22,6 +22,7 @@ from clearformer.cli.options import (
     named_as_options,
     open_run,
 )
+from clearformer.cli.streams import write_text
 from clearformer.errors import UserError, count
 
 if TYPE_CHECKING:
@@ -58,9 +59,10 @@ def command(
     """Print the log-probability of each line of a file or of standard input.
 
     Prints one line for each line read: log p in nats, a tab, the number of tokens predicted, a tab, the perplexity per
-    token. An empty line stays empty. A line's first token is predicted only after a <bos> of the run's tokenizer or
-    after --prefix: without either a line of one token has 0 of them. An encoder-decoder's is that of the output given
-    the text. An encoder that fills in masked tokens predicts each from all others (pseudo-log-likelihood).
+    token. An empty line stays empty. The lines of a long file come in groups, as soon as they are scored. A line's
+    first token is predicted only after a <bos> of the run's tokenizer or after --prefix: without either a line of one
+    token has 0 of them. An encoder-decoder's is that of the output given the text. An encoder that fills in masked
+    tokens predicts each from all others (pseudo-log-likelihood).
     """
     with importing():
         from clearformer.evaluation.likelihood import score
@@ -74,6 +76,12 @@ def command(
     if config.model.family == "encoder-decoder":
         lines, outputs = both_sides(lines, standard_input.name_of(file))
     trained = open_run(run, checkpoint, device, average)
+    unwritten = iter(lines)
+
+    def write(scored: "list[TextScore]") -> None:
+        for found, line in zip(scored, unwritten, strict=False):
+            write_text((as_line(found) if found.tokens or line.strip() else "") + "\n")
+
     with named_as_options(("prefix", "context", "stride")):
         scores = score(
             trained,
@@ -84,12 +92,11 @@ def command(
             stride=stride,
             dtype=dtype_of(trained, dtype),
             place=lambda number: f"{standard_input.name_of(file)}, line {number}",
+            look=None if as_json else write,
         )
     if as_json:
         typer.echo(json.dumps(identified(trained) | {"lines": [found.to_dict() for found in scores]}))
         return
-    for line, found in zip(lines, scores, strict=True):
-        typer.echo(as_line(found) if found.tokens or line.strip() else "")
     if n := sum(found.n_unknown > 0 for found in scores):
         typer.echo(
             f"{count(n, 'line')} with something that the vocabulary lacks: not the log-probability of the text",

@@ -24,6 +24,7 @@ from clearformer.results import Result
 from clearformer.text import Tokenizer
 
 BATCH_SIZE = 64  # texts that are read at once
+BATCHES_IN_GROUP = 16  # enough for batches of texts of similar length
 
 Part = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Some of the texts: their indices [B], their tokens [B T], and where those are real [B T]."""
@@ -145,6 +146,7 @@ def classify(
     dtype: torch.dtype | str | None = None,
     batch_size: int = BATCH_SIZE,
     place: Callable[[int], str] = "text {}".format,
+    look: Callable[[list[Prediction]], None] | None = None,
 ) -> list[Prediction]:
     """Predict the class of each text, in order; white space around a text is ignored, and an empty text has no class.
 
@@ -156,6 +158,7 @@ def classify(
         dtype: The type of the matrix products (autocast), also by name (`bfloat16`). By default as around the call.
         batch_size: The most texts to read at once.
         place: Returns the name of the n-th text (counted from 1) for messages, such as a file and a line.
+        look: Called with the predictions for the first texts, the next ones and so on, as soon as they are made.
 
     Raises:
         UserError: the run's model has no classes, or its tokenizer no <pad>; or `too_long`, `dtype` or `batch_size`
@@ -166,6 +169,8 @@ def classify(
     """
     check_run(run, "config")
     check_function("place", place)
+    if look is not None:
+        check_function("look", look)
     check_whole("batch_size", batch_size, least=1)
     model, labels = classifier(run)
     pad_id = pad_of(run.tokenizer)
@@ -177,13 +182,20 @@ def classify(
     if too_long == "refuse":
         check_length(rows, model.config.max_seq_len, place)
     products = None if dtype is None else matrix_dtype(dtype)
-    logprobs = class_logprobs(model, batches(rows, pad_id, model, batch_size), len(rows), products)
-    if not np.isfinite(logprobs).all():
-        raise NonFiniteError(NOT_FINITE)
-    return [
-        prediction(labels, row) if len(tokens) else replace(EMPTY, probabilities={})
-        for tokens, row in zip(rows, logprobs, strict=True)
-    ]
+    predictions: list[Prediction] = []
+    for first in range(0, len(rows), BATCHES_IN_GROUP * batch_size):
+        group = rows[first : first + BATCHES_IN_GROUP * batch_size]
+        logprobs = class_logprobs(model, batches(group, pad_id, model, batch_size), len(group), products)
+        if not np.isfinite(logprobs).all():
+            raise NonFiniteError(NOT_FINITE)
+        of_group = [
+            prediction(labels, row) if len(tokens) else replace(EMPTY, probabilities={})
+            for tokens, row in zip(group, logprobs, strict=True)
+        ]
+        if look is not None:
+            look(of_group)
+        predictions += of_group
+    return predictions
 
 
 def classifier(run: Run) -> tuple[Encoder, tuple[str, ...]]:
