@@ -17,11 +17,12 @@ from clearformer.auto.budget import (
     seconds_of_steps,
 )
 from clearformer.auto.labelled import (
-    BATCH,
+    LEAST_BATCH,
     LONGEST,
+    MOST_BATCH,
     MOST_PASSES,
     SHAPES,
-    SMALL_BATCH,
+    batch_for,
     choose,
     lr_for,
     wordpiece_dropout_for,
@@ -59,7 +60,7 @@ def test_what_comes_out_is_a_run_that_fits(n_texts: int, seconds: float, rate: f
     assert isinstance(run.tokenizer, WordPieceTokenizerSpec)
     assert 500 <= run.tokenizer.vocab_size <= 14_000
     assert run.train.max_steps is not None  # a faster machine than foretold reads no more often
-    assert run.train.max_steps * run.train.batch_size == pytest.approx(MOST_PASSES * n_texts, abs=BATCH)
+    assert run.train.max_steps * run.train.batch_size == pytest.approx(MOST_PASSES * n_texts, abs=MOST_BATCH)
     assert run.train.warmup_steps <= run.train.max_steps / 10
 
 
@@ -76,9 +77,9 @@ def test_more_time_makes_a_larger_model() -> None:
 def test_few_texts_are_soon_read_often_enough() -> None:
     few, many = choose(budget(2000, 600)), choose(budget(3_000_000, 600))
 
-    assert few.run.train.max_steps == 2000 * MOST_PASSES // SMALL_BATCH
+    assert few.run.train.max_steps == 2000 * MOST_PASSES // (MOST_BATCH // 2)
     assert f"{MOST_PASSES} passes are enough" in few.reasons[-1]
-    assert many.run.train.max_steps == 3_000_000 * MOST_PASSES // BATCH
+    assert many.run.train.max_steps == 3_000_000 * MOST_PASSES // MOST_BATCH
     assert not any("are enough" in reason for reason in many.reasons)
 
 
@@ -98,8 +99,15 @@ def test_words_are_cut_anew_where_texts_are_read_often() -> None:
 def test_a_run_of_few_steps_takes_more_of_half_the_size() -> None:
     short, long = choose(budget(seconds=20)), choose(budget(100_000, seconds=3600))
 
-    assert (short.run.train.batch_size, long.run.train.batch_size) == (SMALL_BATCH, BATCH)
-    assert any(f"steps of {SMALL_BATCH} texts" in reason for reason in short.reasons)
+    assert (short.run.train.batch_size, long.run.train.batch_size) == (MOST_BATCH // 2, MOST_BATCH)
+    assert any(f"steps of {MOST_BATCH // 2} texts" in reason for reason in short.reasons)
+
+
+def test_a_step_reads_fewer_texts_where_they_are_long() -> None:
+    """Questions, news and whole pages, of few texts and of many that are read often."""
+    assert [batch_for(50_000, tokens) for tokens in (12, 50, 256)] == [64, 32, 16]
+    assert [batch_for(10_000, tokens) for tokens in (12, 50, 256)] == [32, 16, 16]
+    assert [batch_for(50_000_000, tokens) for tokens in (12, 50, 256)] == [64, 64, 64]
 
 
 def test_the_rate_is_higher_the_fewer_texts_are_read_within_limits() -> None:
@@ -128,7 +136,7 @@ def test_a_batch_of_long_texts_fits_into_the_memory() -> None:
     run = choose(given).run
     model = run.model.replace(vocab_size=expected_vocabulary(run), n_classes=2)
 
-    assert run.train.batch_size == BATCH
+    assert run.train.batch_size == LEAST_BATCH
     assert training_memory(model, run.train.replace(dtype="float32")).peak < 4e9
     assert choose(budget()).run.train.grad_accum_steps == 1
 
