@@ -1,4 +1,4 @@
-"""Accuracy of small encoders on SST-2, TREC and AG News, from scratch and after masked pre-training.
+"""Accuracy of small encoders on SST-2, TREC and AG News, from scratch and after pre-training.
 
     python benchmarks/classification.py [--tasks sst2 trec agnews] [--folder FOLDER] [--json FILE]
 
@@ -14,14 +14,16 @@ Which training texts are held out for the choice follows from their own content,
 on one side. SST-2's training texts are phrases of sentences: there whole sentences are held out, with every phrase that
 stands in no other sentence, as the dev split's sentences are held out of all training phrases.
 
-SST-2's encoder is pre-trained on the task's own training sentences, those of TREC and AG News on the English training
-texts of all four data sets; no reported text is among them. A setting may name another encoder (`PRETRAINING`): one
-that goes on from there with the same English, or with the texts that the classifier will learn from (task-adaptive
-pre-training, Gururangan et al. 2020). The baseline is that of `clearformer eval`, trained on the same texts as the
-encoder.
+Encoders are pre-trained (`PRETRAINING`) to fill in masked tokens of SST-2's training sentences or of the English
+training texts of all four data sets; no reported text is among them. Some go on from there with the same English, or
+with the texts that the classifier will learn from (task-adaptive pre-training, Gururangan et al. 2020). One reads the
+definitions of WordNet too (Fellbaum 1998), and then learns to tell from a noun or its definition which of WordNet's
+kinds of nouns it is, such as person or location, before it learns to classify questions (an intermediate task, Phang et
+al. 2018). The baseline is that of `clearformer eval`, trained on the same texts as the encoder.
 
-CLEARFORMER_DATA names the folder with `sst2`, `trec`, `agnews` and `multi30k`. A killed script goes on where it stood.
-Prints the table, and writes all figures to FILE.
+CLEARFORMER_DATA names the folder with `sst2`, `trec`, `agnews` and `multi30k`; WNSEARCHDIR that of WordNet 3.0's
+`data.noun` and the like, by default where Debian's package wordnet-base has them. A killed script goes on where it
+stood. Prints the table, and writes all figures to FILE.
 """
 
 import argparse
@@ -31,6 +33,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -59,6 +62,7 @@ OF_ENGLISH = "tokenizer.lowercase=true tokenizer.vocab_size=12000 model.max_seq_
 OF_REVIEWS = "tokenizer.lowercase=true tokenizer.vocab_size=14000"
 CUT = "train.objective.wordpiece_dropout"
 BEGUN_WITH = "train.pretrained="
+MIXED_KIND = "03"  # WordNet's file of the nouns above all others, of every kind
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,9 @@ class Pretraining:
 
     settings: str
     texts: str
-    """`reviews`, SST-2's sentences; `english`, the training texts of all data sets; or a task, of whose texts it reads
-    those alone that the classifier learns from, so that there is one for each part."""
+    """`reviews`, SST-2's sentences; `english`, the training texts of all data sets; `dictionary`, these and WordNet's
+    definitions; `nouns`, WordNet's nouns, whose kinds it learns in place of masked tokens; or a task, of whose texts it
+    reads those alone that the classifier learns from, so that there is one for each part."""
     after: str | None = None
 
 
@@ -81,6 +86,17 @@ PRETRAINING = {
         "data.too_long=truncate train.batch_size=128 train.max_steps=4000 train.lr=0.006",
         "english",
         after="english-masked",
+    ),
+    "dictionary-masked": Pretraining(
+        "tokenizer.lowercase=true tokenizer.vocab_size=16000 model.max_seq_len=96 model.n_layers=2 model.d_model=256 "
+        "model.attention.n_heads=8 data.too_long=truncate train.batch_size=128 train.max_steps=6000",
+        "dictionary",
+    ),
+    "dictionary-nouns": Pretraining(
+        "model.pooling=mean train.ema=0.99 data.too_long=truncate train.batch_size=128 train.max_steps=3000 "
+        "train.lr=0.004 model.dropout=0.1",
+        "nouns",
+        after="dictionary-masked",
     ),
     "agnews-masked": Pretraining(
         "data.too_long=truncate train.batch_size=128 train.max_steps=3000 train.lr=0.004",
@@ -155,6 +171,9 @@ TASKS = {
                 "train.lr=0.004 train.max_steps=500 model.dropout=0.3",
                 "train.lr=0.008 train.max_steps=1000 model.dropout=0.3",
                 "train.lr=0.004 train.max_steps=1500 model.dropout=0.2",
+                f"{BEGUN_WITH}dictionary-masked train.lr=0.002 train.max_steps=600 model.dropout=0.2",
+                f"{BEGUN_WITH}dictionary-masked train.lr=0.004 train.max_steps=600 model.dropout=0.2",
+                f"{BEGUN_WITH}dictionary-nouns train.lr=0.004 train.max_steps=600 model.dropout=0.2",
             ],
         },
     ),
@@ -238,20 +257,71 @@ def write_texts(path: Path, texts: Iterable[LabelledText]) -> None:
     write_file(path, "".join(lines).encode())
 
 
-def write_pretraining_texts(name: str, path: Path) -> None:
-    """Writes `reviews` or `english`, on which an encoder is pre-trained, whose labels it leaves aside."""
-    phrases = {each.text: each for each in texts_of("sst2", "train")}
-    texts = [phrases[sentence] for sentence in longest(phrases)]
-    if name == "english":
-        sources = {"reviews": [each.text for each in texts]}
-        sources |= {"questions": [each.text for each in texts_of("trec", "train")]}
-        sources |= {"news": [each.text for each in texts_of("agnews", "train")]}
-        captions = Path(os.environ["CLEARFORMER_DATA"]) / "multi30k/train.en.gz"
-        with gzip.open(captions, "rt", encoding="utf-8") as file:
-            sources["captions"] = file.read().splitlines()
-        texts = [LabelledText(text, source, 0) for source, those in sources.items() for text in those]
+def pretraining_texts(name: str) -> list[LabelledText]:
+    """The texts on which an encoder is pre-trained, shuffled; only those of `nouns` have labels that count."""
+    if name == "reviews":
+        phrases = {each.text: each for each in texts_of("sst2", "train")}
+        texts = [phrases[sentence] for sentence in longest(phrases)]
+    elif name == "english":
+        texts = english()
+    elif name == "dictionary":
+        texts = pretraining_texts("english")
+        texts += [
+            LabelledText(f"{', '.join(each.words)}: {each.gloss}", "dictionary", 0)
+            for part in ("noun", "verb", "adj", "adv")
+            for each in wordnet(part)
+        ]
+    else:
+        texts = list(nouns())
     random.Random(0).shuffle(texts)
-    write_texts(path, texts)
+    return texts
+
+
+def english() -> list[LabelledText]:
+    """The English training texts of all data sets."""
+    sources = {"reviews": longest([each.text for each in texts_of("sst2", "train")])}
+    sources |= {"questions": [each.text for each in texts_of("trec", "train")]}
+    sources |= {"news": [each.text for each in texts_of("agnews", "train")]}
+    captions = Path(os.environ["CLEARFORMER_DATA"]) / "multi30k/train.en.gz"
+    with gzip.open(captions, "rt", encoding="utf-8") as file:
+        sources["captions"] = file.read().splitlines()
+    return [LabelledText(text, source, 0) for source, those in sources.items() for text in those]
+
+
+def nouns() -> Iterator[LabelledText]:
+    """WordNet's nouns, each alone, and their definitions, with the kind of noun; a word may be of several."""
+    seen = set()
+    for each in wordnet("noun"):
+        for text in (*each.words, each.gloss.split(";")[0]):
+            if each.kind != MIXED_KIND and (text, each.kind) not in seen:
+                seen.add((text, each.kind))
+                yield LabelledText(text, each.kind, 0)
+
+
+@dataclass(frozen=True)
+class Synset:
+    """WordNet's words of one meaning, its definition with examples, and the file in which its editors keep it."""
+
+    words: tuple[str, ...]
+    gloss: str
+    kind: str
+
+
+def wordnet(part: str) -> Iterator[Synset]:
+    """The synsets of WordNet's `data.noun`, `data.verb`, `data.adj` or `data.adv` (wndb(5WN))."""
+    path = Path(os.environ.get("WNSEARCHDIR", "/usr/share/wordnet")) / f"data.{part}"
+    if not path.exists():
+        sys.exit(
+            f"{path}: not there; install WordNet 3.0 (Debian: wordnet-base), or name its folder in WNSEARCHDIR"
+        )
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("  "):  # the licence
+            data, gloss = line.split(" | ", 1)
+            _, kind, _, n_words, *rest = data.split()
+            words = [
+                re.sub(r"\(.*\)$", "", word) for word in rest[: 2 * int(n_words, 16) : 2]
+            ]  # beautiful(a)
+            yield Synset(tuple(word.replace("_", " ") for word in words), " ".join(gloss.split()), kind)
 
 
 # --- runs --------------------------------------------------------------------------------------------------
@@ -318,25 +388,26 @@ def settings_of(place: Workplace, task: str, start: str, chosen: str, part: str)
 
 
 def pretrain(place: Workplace, wanted: str, part: str) -> str:
-    """Train an encoder to fill in masked tokens, unless that is done; return its run's name."""
+    """Pre-train an encoder, unless that is done; return its run's name."""
     settings, read, after = astuple(PRETRAINING[wanted])
     name = f"{wanted}-{part}" if read in TASKS else wanted
     if name in place.record("pretraining"):
         return name
     if after is not None:
         settings += f" {BEGUN_WITH}{pretrain(place, after, part)}"
-    texts = texts_of_part(place, read, part) if read in TASKS else english_or_reviews(place, read)
-    place.train(name, "masked", "data.kind=labelled", *texts, *settings.split(), "train.eval_every=1000")
+    texts = texts_of_part(place, read, part) if read in TASKS else texts_of_no_task(place, read)
+    learns = ["classify"] if read == "nouns" else ["masked", "data.kind=labelled"]
+    place.train(name, *learns, *texts, *settings.split(), "train.eval_every=1000")
     accuracy = place.held_out_accuracy(name)
     with place.changing("pretraining") as record:
         record[name] = {"settings": settings, "held_out": accuracy}
     return name
 
 
-def english_or_reviews(place: Workplace, name: str) -> list[str]:
+def texts_of_no_task(place: Workplace, name: str) -> list[str]:
     """Write what an encoder is pre-trained on, and return the settings that read it."""
     path = place.folder / "texts" / f"{name}.jsonl"
-    write_pretraining_texts(name, path)
+    write_texts(path, pretraining_texts(name))
     return [f"data.path={path}", "data.val_fraction=0.01"]
 
 

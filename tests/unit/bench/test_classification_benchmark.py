@@ -180,7 +180,7 @@ def test_a_choice_stands_once_it_is_made(
 def test_an_encoder_goes_on_from_another_with_the_texts_to_learn_from(
     benchmark: ModuleType, commands: Callable[..., tuple[Any, Commands]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(benchmark, "write_pretraining_texts", lambda name, path: None)
+    monkeypatch.setattr(benchmark, "pretraining_texts", lambda name: [])
     monkeypatch.setitem(benchmark.PRETRAINING, "base", benchmark.Pretraining("train.max_steps=9", "english"))
     further = benchmark.Pretraining("train.max_steps=2", "agnews", after="base")
     monkeypatch.setitem(benchmark.PRETRAINING, "further", further)
@@ -211,6 +211,51 @@ def test_an_encoder_goes_on_from_another_with_the_texts_to_learn_from(
     )
     assert not any("reported" in word for asked in answers.asked for word in asked)
     assert set(place.record("pretraining")) == set(names)
+
+
+def test_wordnets_nouns_are_learnt_with_their_kinds_and_all_its_definitions(
+    benchmark: ModuleType,
+    commands: Callable[..., tuple[Any, Commands]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    licence = "  1 This software and database is provided as is.\n"
+    noun = "00001740 03 n 01 entity 0 000 | that which exists\n"
+    dog = '02084071 05 n 02 dog 0 domestic_dog 0 001 @ 02083346 n 0000 | a member of the genus Canis; "the dog"\n'
+    cad = '09886220 18 n 02 cad 0 dog 2 001 @ 09630641 n 0000 | someone who is morally reprehensible; "you dog"  \n'
+    (tmp_path / "data.noun").write_text(licence + noun + dog + cad)
+    (tmp_path / "data.adj").write_text(
+        "00217728 00 a 01 beautiful(a) 0 000 | delighting the senses or exciting\n"
+    )
+    for part in ("verb", "adv"):
+        (tmp_path / f"data.{part}").write_text(licence)
+    monkeypatch.setenv("WNSEARCHDIR", str(tmp_path))
+    monkeypatch.setattr(benchmark, "english", lambda: [])
+
+    assert sorted(each.text for each in benchmark.pretraining_texts("dictionary")) == [
+        "beautiful: delighting the senses or exciting",
+        'cad, dog: someone who is morally reprehensible; "you dog"',
+        'dog, domestic dog: a member of the genus Canis; "the dog"',
+        "entity: that which exists",
+    ]
+    nouns = {(each.text, each.label) for each in benchmark.pretraining_texts("nouns")}
+    assert {
+        ("dog", "05"),
+        ("dog", "18"),
+        ("domestic dog", "05"),
+        ("a member of the genus Canis", "05"),
+    } < nouns
+    assert not any(text == "entity" for text, _ in nouns)
+
+    monkeypatch.setitem(benchmark.PRETRAINING, "base", benchmark.Pretraining("", "nouns"))
+    place, answers = commands(pretrains=True)
+    benchmark.settings_of(place, "trec", "pretrained", "train.pretrained=base", "all")
+    [asked] = answers.asked
+    assert "classify" in asked
+    assert "masked" not in asked
+    (tmp_path / "data.noun").unlink()
+    with pytest.raises(SystemExit, match=r"data\.noun: not there; install WordNet"):
+        benchmark.pretraining_texts("nouns")
 
 
 def test_the_words_of_a_start_from_scratch_are_not_asked_of_a_pretrained_encoder(
