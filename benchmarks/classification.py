@@ -174,6 +174,8 @@ TASKS = {
                 f"{BEGUN_WITH}dictionary-masked train.lr=0.002 train.max_steps=600 model.dropout=0.2",
                 f"{BEGUN_WITH}dictionary-masked train.lr=0.004 train.max_steps=600 model.dropout=0.2",
                 f"{BEGUN_WITH}dictionary-nouns train.lr=0.004 train.max_steps=600 model.dropout=0.2",
+                f"{BEGUN_WITH}dictionary-nouns train.lr=0.004 train.max_steps=600 model.dropout=0.3",
+                f"{BEGUN_WITH}dictionary-nouns train.lr=0.004 train.max_steps=1000 model.dropout=0.3",
             ],
         },
     ),
