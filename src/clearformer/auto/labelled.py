@@ -53,9 +53,9 @@ REFERENCE_PARAMETERS = 0.8e6
 PARAMETERS_PER_BYTE = 50  # of the texts; a guard for few of them and much time, which was not measured
 BYTES_PER_WORD = 60  # bytes of text for each token of the vocabulary
 LEAST_VOCABULARY, MOST_VOCABULARY = 500, 14_000
-BATCH_TOKENS, READ_WITH_THESE = 1_600, 100_000  # tokens of a step, where so many texts are read
-LEAST_BATCH, MOST_BATCH = 16, 64  # texts
-LEAST_STEPS = 600  # where there is time for fewer, more steps of half the size are better
+BATCH_PER_ROOT = 2.4  # texts of a step
+LEAST_BATCH, BATCH_OF_FEW_STEPS, MOST_BATCH = 16, 32, 64  # texts
+LEAST_STEPS = 600  # of MOST_BATCH; where there is time for fewer, more steps of BATCH_OF_FEW_STEPS are better
 LEAST_LR, MOST_LR = 0.004, 0.01
 READ_AT_LEAST_LR = 64_000  # texts
 MOST_PASSES, FRESH_PASSES = 16, 3
@@ -98,7 +98,7 @@ def choose(budget: Budget) -> Recommendation:
     )
     flops_per_text = 6 * block_parameters(d_model, n_layers) * tokens_each
     n_read = min(flops / flops_per_text, MOST_PASSES * budget.n_texts)
-    batch = batch_for(n_read, tokens_each)
+    batch = batch_for(budget.n_texts, tokens_each, n_read)
     n_steps = max(1, round(n_read / batch))
     most_steps = max(1, round(MOST_PASSES * budget.n_texts / batch))
     bytes_per_position = n_layers * (STREAM_BYTES * d_model + PATTERN_BYTES * d_model // HEAD * context)
@@ -162,12 +162,11 @@ def shapes_for(n_bytes: int) -> Sequence[tuple[int, int]]:
     return SHAPES if n_bytes >= FEW_BYTES else [(d_model, min(n, LAYERS_OF_FEW)) for d_model, n in SHAPES]
 
 
-def batch_for(n_read: float, tokens_each: float) -> int:
-    """Return the texts of a step: fewer where they are long, and half as many where that leaves few steps."""
-    tokens = BATCH_TOKENS * max(1.0, n_read / READ_WITH_THESE) ** (1 / 3)
-    power_of_two = 2 ** max(0, round(math.log2(tokens / tokens_each)))
-    batch = min(MOST_BATCH, max(LEAST_BATCH, power_of_two))
-    return batch if n_read / batch >= LEAST_STEPS else batch // 2
+def batch_for(n_texts: int, tokens_each: float, n_read: float) -> int:
+    """Return the texts of a step: fewer where there are few of them or they are long, or that would leave few steps."""
+    most = MOST_BATCH if n_read / MOST_BATCH >= LEAST_STEPS else BATCH_OF_FEW_STEPS
+    wanted = BATCH_PER_ROOT * math.sqrt(n_texts / tokens_each)
+    return min(most, max(LEAST_BATCH, 2 ** max(0, round(math.log2(wanted)))))
 
 
 def lr_for(budget: Budget, n_read: float) -> float:

@@ -17,7 +17,6 @@ from clearformer.auto.budget import (
     seconds_of_steps,
 )
 from clearformer.auto.labelled import (
-    LEAST_BATCH,
     LONGEST,
     MOST_BATCH,
     MOST_PASSES,
@@ -103,11 +102,12 @@ def test_a_run_of_few_steps_takes_more_of_half_the_size() -> None:
     assert any(f"steps of {MOST_BATCH // 2} texts" in reason for reason in short.reasons)
 
 
-def test_a_step_reads_fewer_texts_where_they_are_long() -> None:
-    """Questions, news and whole pages, of few texts and of many that are read often."""
-    assert [batch_for(50_000, tokens) for tokens in (12, 50, 256)] == [64, 32, 16]
-    assert [batch_for(10_000, tokens) for tokens in (12, 50, 256)] == [32, 16, 16]
-    assert [batch_for(50_000_000, tokens) for tokens in (12, 50, 256)] == [64, 64, 64]
+def test_a_step_reads_fewer_texts_where_there_are_few_or_long_ones() -> None:
+    """News and questions, of which all or a quarter are learnt from; whole pages; and more time than was measured."""
+    assert [batch_for(n, 50, 30_000) for n in (9000, 2250)] == [32, 16]
+    assert [batch_for(n, 12, 80_000) for n in (4900, 1200)] == [64, 32]
+    assert [batch_for(n, 12, 20_000) for n in (4900, 1200, 30)] == [32, 32, 16]
+    assert [batch_for(n, 256, 1e6) for n in (30, 25_000, 1_000_000)] == [16, 32, 64]
 
 
 def test_the_rate_is_higher_the_fewer_texts_are_read_within_limits() -> None:
@@ -136,7 +136,7 @@ def test_a_batch_of_long_texts_fits_into_the_memory() -> None:
     run = choose(given).run
     model = run.model.replace(vocab_size=expected_vocabulary(run), n_classes=2)
 
-    assert run.train.batch_size == LEAST_BATCH
+    assert run.train.batch_size == MOST_BATCH
     assert training_memory(model, run.train.replace(dtype="float32")).peak < 4e9
     assert choose(budget()).run.train.grad_accum_steps == 1
 

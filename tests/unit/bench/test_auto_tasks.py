@@ -1,12 +1,14 @@
 """The benchmark of `auto` for pairs and labelled texts: what it compares with."""
 
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from clearformer.auto import auto
 from clearformer.config import explicit, parse_override, resolve
+from clearformer.data.cache import cache_folder
 from clearformer.training.config import RunConfig
 
 
@@ -25,3 +27,26 @@ def test_by_hand_one_decision_is_another_at_a_time(
     assert by_hand(own, ["rate"]) == {
         name: others[name] for name in others if name.endswith(" times the rate")
     }
+
+
+def test_no_run_finds_what_another_has_prepared(
+    load_benchmark: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "user").mkdir()
+    (tmp_path / "user" / "rates.json").write_text("{}")
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path / "user"))
+    benchmark = load_benchmark("auto_tasks")
+    found = []
+
+    def run(settings: list[str], name: str, runs: Path) -> dict[str, float]:
+        cache = cache_folder()
+        found.append(sorted(each.name for each in cache.iterdir()))
+        (cache / "prepared").mkdir()
+        return {"accuracy": 0.5}
+
+    monkeypatch.setattr(benchmark, "run_and_evaluate", run)
+    monkeypatch.setattr(benchmark, "last_metrics", lambda name, runs: {"step": 1})
+    for name in ("auto", "hand-0"):
+        benchmark.trained([], 20, [], tmp_path / "runs", name)
+    assert found == [["rates.json"]] * 2
+    assert [each.name for each in (tmp_path / "user").iterdir()] == ["rates.json"]
