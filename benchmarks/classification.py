@@ -67,7 +67,7 @@ MIXED_KIND = "03"  # WordNet's file of the nouns above all others, of every kind
 
 @dataclass(frozen=True)
 class Pretraining:
-    """The settings of an encoder that learns to fill in masked tokens; `after` names the one that it begins with."""
+    """The settings of an encoder that learns from other texts first; `after` names the one that it begins with."""
 
     settings: str
     texts: str
@@ -320,10 +320,9 @@ def wordnet(part: str) -> Iterator[Synset]:
         if not line.startswith("  "):  # the licence
             data, gloss = line.split(" | ", 1)
             _, kind, _, n_words, *rest = data.split()
-            words = [
-                re.sub(r"\(.*\)$", "", word) for word in rest[: 2 * int(n_words, 16) : 2]
-            ]  # beautiful(a)
-            yield Synset(tuple(word.replace("_", " ") for word in words), " ".join(gloss.split()), kind)
+            words = rest[: 2 * int(n_words, 16) : 2]  # domestic_dog, or of adjectives beautiful(a)
+            written = tuple(re.sub(r"\(.*\)$", "", word).replace("_", " ") for word in words)
+            yield Synset(written, " ".join(gloss.split()), kind)
 
 
 # --- runs --------------------------------------------------------------------------------------------------

@@ -150,10 +150,11 @@ def score(
         pieces = _masked(model, tokenizer, rows, place)
     is_encoder = isinstance(model, Encoder)  # which predicts no <unk>
     scores: list[TextScore] = []
+    ids_of_each = iter(rows)
     for group in _logprobs(model, pieces, len(given), None if dtype is None else matrix_dtype(dtype)):
         of_group = [
             _scored(tokenizer, targets, logprobs, ids if is_encoder else targets)
-            for (targets, logprobs), ids in zip(group, rows[len(scores) :], strict=False)
+            for (targets, logprobs), ids in zip(group, ids_of_each, strict=False)
         ]
         if look is not None and of_group:
             look(of_group)

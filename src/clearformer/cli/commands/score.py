@@ -79,8 +79,12 @@ def command(
     unwritten = iter(lines)
 
     def write(scored: "list[TextScore]") -> None:
-        for found, line in zip(scored, unwritten, strict=False):
-            write_text((as_line(found) if found.tokens or line.strip() else "") + "\n")
+        of_group = zip(scored, unwritten, strict=False)
+        write_text(
+            "".join(
+                (as_line(found) if found.tokens or line.strip() else "") + "\n" for found, line in of_group
+            )
+        )
 
     with named_as_options(("prefix", "context", "stride")):
         scores = score(

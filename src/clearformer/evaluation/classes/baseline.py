@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 SETTINGS = "TF-IDF of words, symbols and pairs of them (1 + log count), logistic regression (C=10)"
 C = 10.0
-TOLERANCE = 1e-6  # of the gradient; from here on, closer changes no accuracy
+TOLERANCE = 1e-6  # of the gradient; the loss is then within 1e-4 of the least
 MOST_WEIGHTS = 10_000_000  # of which scikit-learn's optimizer keeps some 12 copies: 1 GB
 # What the baseline takes on a CPU core, and the most that a run's report waits for it.
 SECONDS_TO_IMPORT, SECONDS_PER_BYTE_AND_LABEL = 3.0, 5e-7
