@@ -108,7 +108,7 @@ def test_auto_chooses_for_pairs_and_for_labelled_texts(
 
     lines, _ = trains("auto", "data.kind=labelled", labelled, *fewer, "--run", "c")
 
-    assert "auto: about 28 steps of 32 texts" in caplog.text
+    assert "auto: about 112 steps of 8 texts" in caplog.text
     assert "accuracy" in lines[2]
     assert "train auto data.kind=labelled data.path=YOUR.tsv" in next_commands(lines)[-1]
 
