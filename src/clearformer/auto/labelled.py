@@ -54,6 +54,7 @@ PARAMETERS_PER_BYTE = 50  # of the texts; a guard for few of them and much time,
 BYTES_PER_WORD = 60  # bytes of text for each token of the vocabulary
 LEAST_VOCABULARY, MOST_VOCABULARY = 500, 14_000
 LEAST_BATCH, BATCH_OF_FEW_STEPS, MOST_BATCH = 8, 32, 64  # texts
+BATCH_RATIO = 9  # texts of a step, for each text and squared token; fitted
 LEAST_STEPS = 600  # of MOST_BATCH; where there is time for fewer, more steps of BATCH_OF_FEW_STEPS are better
 LEAST_LR, MOST_LR = 0.004, 0.01
 READ_AT_LEAST_LR = 64_000  # texts
@@ -167,7 +168,7 @@ def batch_for(n_texts: int, tokens_each: float, n_read: float) -> int:
     The best of 8 to 64 was 32 for 8,968 texts of 50 tokens and for 1,231 of 17, 8 for 2,242 of 55, 64 for 4,925 of 13.
     """
     most = MOST_BATCH if n_read / MOST_BATCH >= LEAST_STEPS else BATCH_OF_FEW_STEPS
-    wanted = 9 * n_texts / tokens_each**2
+    wanted = BATCH_RATIO * n_texts / tokens_each**2
     return min(most, max(LEAST_BATCH, 2 ** max(0, round(math.log2(wanted)))))
 
 

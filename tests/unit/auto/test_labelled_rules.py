@@ -17,6 +17,7 @@ from clearformer.auto.budget import (
     seconds_of_steps,
 )
 from clearformer.auto.labelled import (
+    BATCH_OF_FEW_STEPS,
     LONGEST,
     MOST_BATCH,
     MOST_PASSES,
@@ -76,7 +77,7 @@ def test_more_time_makes_a_larger_model() -> None:
 def test_few_texts_are_soon_read_often_enough() -> None:
     few, many = choose(budget(2000, 600)), choose(budget(3_000_000, 600))
 
-    assert few.run.train.max_steps == 2000 * MOST_PASSES // (MOST_BATCH // 2)
+    assert few.run.train.max_steps == 2000 * MOST_PASSES // BATCH_OF_FEW_STEPS
     assert f"{MOST_PASSES} passes are enough" in few.reasons[-1]
     assert many.run.train.max_steps == 3_000_000 * MOST_PASSES // MOST_BATCH
     assert not any("are enough" in reason for reason in many.reasons)
@@ -98,8 +99,8 @@ def test_words_are_cut_anew_where_texts_are_read_often() -> None:
 def test_a_run_of_few_steps_takes_more_of_half_the_size() -> None:
     short, long = choose(budget(seconds=20)), choose(budget(100_000, seconds=3600))
 
-    assert (short.run.train.batch_size, long.run.train.batch_size) == (MOST_BATCH // 2, MOST_BATCH)
-    assert any(f"steps of {MOST_BATCH // 2} texts" in reason for reason in short.reasons)
+    assert (short.run.train.batch_size, long.run.train.batch_size) == (BATCH_OF_FEW_STEPS, MOST_BATCH)
+    assert any(f"steps of {BATCH_OF_FEW_STEPS} texts" in reason for reason in short.reasons)
 
 
 def test_a_step_reads_fewer_texts_where_there_are_few_or_long_ones() -> None:
