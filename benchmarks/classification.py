@@ -19,11 +19,13 @@ training texts of all four data sets; no reported text is among them. Some go on
 with the texts that the classifier will learn from (task-adaptive pre-training, Gururangan et al. 2020). One reads the
 definitions of WordNet too (Fellbaum 1998), and then learns to tell from a noun or its definition which of WordNet's
 kinds of nouns it is, such as person or location, before it learns to classify questions (an intermediate task, Phang et
-al. 2018). The baseline is that of `clearformer eval`, trained on the same texts as the encoder.
+al. 2018). Another reads 75,000 reviews of films (Maas et al. 2011), and may then learn to tell from a sentence whether
+its reviewer liked the film. The baseline is that of `clearformer eval`, trained on the same texts as the encoder.
 
 CLEARFORMER_DATA names the folder with `sst2`, `trec`, `agnews` and `multi30k`; WNSEARCHDIR that of WordNet 3.0's
-`data.noun` and the like, by default where Debian's package wordnet-base has them. A killed script goes on where it
-stood. Prints the table, and writes all figures to FILE.
+`data.noun` and the like, by default where Debian's package wordnet-base has them; ACLIMDB the folder `aclImdb` of the
+reviews (ai.stanford.edu/~amaas/data/sentiment), of which `train` is read. A killed script goes on where it stood.
+Prints the table, and writes all figures to FILE.
 """
 
 import argparse
@@ -43,7 +45,7 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from clearformer.data.holding_out import PLACES, hold_out, own_text, place_of
 from clearformer.data.labelled.reading import LabelledText
@@ -62,6 +64,8 @@ OF_ENGLISH = "tokenizer.lowercase=true tokenizer.vocab_size=12000 model.max_seq_
 OF_REVIEWS = "tokenizer.lowercase=true tokenizer.vocab_size=14000"
 CUT = "train.objective.wordpiece_dropout"
 BEGUN_WITH = "train.pretrained="
+LABELLED = ("pos", "neg")  # folders of reviews
+OPINIONS = (*LABELLED, "unsup")
 MIXED_KIND = "03"  # WordNet's file of the nouns above all others, of every kind
 
 
@@ -72,9 +76,12 @@ class Pretraining:
     settings: str
     texts: str
     """`reviews`, SST-2's sentences; `english`, the training texts of all data sets; `dictionary`, these and WordNet's
-    definitions; `nouns`, WordNet's nouns, whose kinds it learns in place of masked tokens; or a task, of whose texts it
-    reads those alone that the classifier learns from, so that there is one for each part."""
+    definitions; `nouns`, WordNet's nouns; `films`, `english` and the sentences of reviews of films; `stars`, the
+    sentences of those with a label; or a task, of whose texts it reads those alone that the classifier learns from, so
+    that there is one for each part."""
     after: str | None = None
+    learns: Literal["masked", "classify"] = "masked"
+    """To fill in masked tokens, or the labels of the texts."""
 
 
 PRETRAINING = {
@@ -97,6 +104,7 @@ PRETRAINING = {
         "train.lr=0.004 model.dropout=0.1",
         "nouns",
         after="dictionary-masked",
+        learns="classify",
     ),
     "agnews-masked": Pretraining(
         "data.too_long=truncate train.batch_size=128 train.max_steps=3000 train.lr=0.004",
@@ -260,7 +268,7 @@ def write_texts(path: Path, texts: Iterable[LabelledText]) -> None:
 
 
 def pretraining_texts(name: str) -> list[LabelledText]:
-    """The texts on which an encoder is pre-trained, shuffled; only those of `nouns` have labels that count."""
+    """The texts on which an encoder is pre-trained, shuffled; those of `nouns` and `stars` have labels that count."""
     if name == "reviews":
         phrases = {each.text: each for each in texts_of("sst2", "train")}
         texts = [phrases[sentence] for sentence in longest(phrases)]
@@ -273,8 +281,15 @@ def pretraining_texts(name: str) -> list[LabelledText]:
             for part in ("noun", "verb", "adj", "adv")
             for each in wordnet(part)
         ]
-    else:
+    elif name == "nouns":
         texts = list(nouns())
+    elif name == "films":
+        texts = pretraining_texts("english") + [
+            each for opinion in OPINIONS for each in film_reviews(opinion)
+        ]
+        texts = list({each.text: each for each in texts}.values())
+    else:
+        texts = [each for opinion in LABELLED for each in film_reviews(opinion)]
     random.Random(0).shuffle(texts)
     return texts
 
@@ -298,6 +313,26 @@ def nouns() -> Iterator[LabelledText]:
             if each.kind != MIXED_KIND and (text, each.kind) not in seen:
                 seen.add((text, each.kind))
                 yield LabelledText(text, each.kind, 0)
+
+
+def film_reviews(opinion: str) -> Iterator[LabelledText]:
+    """The sentences of 3 to 60 words of one folder of reviews: `pos` or `neg`, by stars, or `unsup`, unlabelled."""
+    folder = Path(os.environ.get("ACLIMDB", "aclImdb")) / "train" / opinion
+    if not folder.is_dir():
+        sys.exit(
+            f"{folder}: not there; unpack the Large Movie Review Dataset (ai.stanford.edu/~amaas/data/sentiment), and "
+            "name its folder aclImdb in ACLIMDB"
+        )
+    for path in sorted(folder.glob("*.txt")):
+        for sentence in sentences_of(path.read_text(encoding="utf-8")):
+            if 3 <= len(sentence.split()) <= 60:
+                yield LabelledText(sentence, opinion, 0)
+
+
+def sentences_of(review: str) -> list[str]:
+    """The sentences of a review, cut where a mark that ends one precedes a capital; `don't` as SST-2's `do n't`."""
+    text = re.sub(r"n't\b", " n't", re.sub(r"<br\s*/?>", " ", review))
+    return [" ".join(each.split()) for each in re.split(r"(?<=[.!?])[\"')]*\s*(?=[A-Z\"(])", text)]
 
 
 @dataclass(frozen=True)
@@ -390,15 +425,15 @@ def settings_of(place: Workplace, task: str, start: str, chosen: str, part: str)
 
 def pretrain(place: Workplace, wanted: str, part: str) -> str:
     """Pre-train an encoder, unless that is done; return its run's name."""
-    settings, read, after = astuple(PRETRAINING[wanted])
+    settings, read, after, learns = astuple(PRETRAINING[wanted])
     name = f"{wanted}-{part}" if read in TASKS else wanted
     if name in place.record("pretraining"):
         return name
     if after is not None:
         settings += f" {BEGUN_WITH}{pretrain(place, after, part)}"
     texts = texts_of_part(place, read, part) if read in TASKS else texts_of_no_task(place, read)
-    learns = ["classify"] if read == "nouns" else ["masked", "data.kind=labelled"]
-    place.train(name, *learns, *texts, *settings.split(), "train.eval_every=1000")
+    texts += ["data.kind=labelled"] if learns == "masked" else []
+    place.train(name, learns, *texts, *settings.split(), "train.eval_every=1000")
     accuracy = place.held_out_accuracy(name)
     with place.changing("pretraining") as record:
         record[name] = {"settings": settings, "held_out": accuracy}

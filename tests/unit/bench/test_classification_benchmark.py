@@ -1,6 +1,7 @@
 """The benchmark of classification: the choice is made without the reported texts, once, and goes on after a kill."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -247,7 +248,7 @@ def test_wordnets_nouns_are_learnt_with_their_kinds_and_all_its_definitions(
     } < nouns
     assert not any(text == "entity" for text, _ in nouns)
 
-    monkeypatch.setitem(benchmark.PRETRAINING, "base", benchmark.Pretraining("", "nouns"))
+    monkeypatch.setitem(benchmark.PRETRAINING, "base", benchmark.Pretraining("", "nouns", learns="classify"))
     place, answers = commands(pretrains=True)
     benchmark.settings_of(place, "trec", "pretrained", "train.pretrained=base", "all")
     [asked] = answers.asked
@@ -256,6 +257,31 @@ def test_wordnets_nouns_are_learnt_with_their_kinds_and_all_its_definitions(
     (tmp_path / "data.noun").unlink()
     with pytest.raises(SystemExit, match=r"data\.noun: not there; install WordNet"):
         benchmark.pretraining_texts("nouns")
+
+
+def test_reviews_of_films_are_read_by_sentences_and_their_stars_learnt_by_those_that_have_them(
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    reviews = {
+        "pos/0_9.txt": 'I loved it! <br /><br />"You won\'t regret it." A must see',
+        "neg/0_1.txt": "I didn't like it.Not at all. Dull.",
+        "unsup/0_0.txt": f"I loved it! {'so ' * 61}what.",
+    }
+    for name, text in reviews.items():
+        path = tmp_path / "train" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    monkeypatch.setenv("ACLIMDB", str(tmp_path))
+    monkeypatch.setattr(benchmark, "english", lambda: [benchmark.LabelledText("a good film", "reviews", 0)])
+    stars = {("I loved it!", "pos"), ("\"You wo n't regret it.", "pos"), ("A must see", "pos")}
+    stars |= {("I did n't like it.", "neg"), ("Not at all.", "neg")}
+
+    assert {(each.text, each.label) for each in benchmark.pretraining_texts("stars")} == stars
+    texts = [each.text for each in benchmark.pretraining_texts("films")]
+    assert sorted(texts) == sorted({"a good film"} | {text for text, _ in stars})
+    shutil.rmtree(tmp_path / "train" / "neg")
+    with pytest.raises(SystemExit, match="neg: not there; unpack the Large Movie Review Dataset"):
+        benchmark.pretraining_texts("stars")
 
 
 def test_the_words_of_a_start_from_scratch_are_not_asked_of_a_pretrained_encoder(
