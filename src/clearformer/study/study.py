@@ -179,7 +179,7 @@ class Claim:
 
 
 class Figure(Protocol):
-    """A figure of the measured values; `study.report.figures` has the usual ones."""
+    """A figure of the measured values; `study.figures` has the usual ones."""
 
     @property
     def title(self) -> str: ...

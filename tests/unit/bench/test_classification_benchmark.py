@@ -92,7 +92,7 @@ def test_the_choice_reads_no_reported_text_and_is_written_down(
 
     found = place.record("trec")
     assert found["scratch"] == {
-        "tried": {"train.lr=1": {"101": 60.0}, "train.lr=2": {"101": 70.0}},
+        "tried": {"train.lr=1": {"101": 60.0, "102": 60.0}, "train.lr=2": {"101": 70.0, "102": 70.0}},
         "chosen": "train.lr=2",
     }
     assert found["pretrained"]["chosen"] == "train.lr=3"
@@ -158,7 +158,7 @@ def test_a_killed_script_asks_for_no_run_twice(
         done += answers.asked
 
     assert (
-        len(done) == 2 + 5 + 5 + 1
+        len(done) == 4 + 5 + 5 + 1
     )  # a seed that was trained and not yet measured is asked for again, and resumed
     assert len(benchmark.summary(place, ["trec"])["trec"]["scratch"]["reported"]) == 5
 

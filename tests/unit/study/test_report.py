@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from clearformer.errors import UserError
+from clearformer.study.figures import Bars, Curves, Matrix, Texts
 from clearformer.study.outcomes import (
     NOT_JUDGED,
     NOT_REPRODUCED,
@@ -23,7 +24,6 @@ from clearformer.study.outcomes import (
 )
 from clearformer.study.report import write_report, write_study, write_study_report
 from clearformer.study.report.content import command, section, summary
-from clearformer.study.report.figures import Bars, Curves, Matrix, Texts
 from clearformer.study.report.markdown_pages import escaped, fenced
 from clearformer.study.report.nodes import Bullets, Command, Judged, Link, Node, Paragraph, Picture, Table
 from clearformer.study.report.result import result_of

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
+from clearformer.study.figures import Bars, Curves, Distributions, Lines, Matrix, Texts, Trend
+from clearformer.study.figures.base import Point, curve_points
+from clearformer.study.figures.drawing import spread
+from clearformer.study.figures.lines import are_layers
 from clearformer.study.outcomes import Outcome
-from clearformer.study.report.figures import Bars, Curves, Distributions, Lines, Matrix, Texts, Trend
-from clearformer.study.report.figures.base import Point, curve_points
-from clearformer.study.report.figures.drawing import spread
-from clearformer.study.report.figures.lines import are_layers
 from clearformer.study.report.pictures import is_there, svg_of, with_variables
 from clearformer.study.study import Figure, Published, Training, Values, tuned
 

@@ -3,7 +3,7 @@
 import pytest
 
 from clearformer.study.outcomes import Estimate, estimated
-from clearformer.study.report.words import (
+from clearformer.study.words import (
     MINUS,
     NONE,
     TIMES,

@@ -26,8 +26,8 @@ from clearformer.errors import DataError, DiskError, Interrupted, MissingPackage
 from clearformer.files import disk_errors
 from clearformer.registry import import_parts, unregister
 from clearformer.study import Measure, Probe, Store, Study, Training, lectures
+from clearformer.study.figures import Bars
 from clearformer.study.lectures import studies
-from clearformer.study.report.figures import Bars
 from clearformer.study.trials import Trial, trials
 from clearformer.study.workers import launch, pool
 from clearformer.study.workers import work as work_module

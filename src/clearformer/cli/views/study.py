@@ -13,10 +13,10 @@ from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import ConfigError, count
 from clearformer.study.outcomes import ClaimVerdict, Estimate, Outcome, PublishedVerdict
 from clearformer.study.report.content import diverged_lines, what_is_compared
-from clearformer.study.report.words import as_written, estimate_text
 from clearformer.study.store import Store
 from clearformer.study.study import Study, Training
 from clearformer.study.trials import Trial, trials
+from clearformer.study.words import as_written, estimate_text
 from clearformer.study.workers.progress import estimated_seconds
 from clearformer.training.planning.plan import count_parameters, for_every_layer
 from clearformer.training.planning.run_plan import expected_model, notes_on

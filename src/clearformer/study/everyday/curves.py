@@ -13,8 +13,8 @@ from clearformer.results import Result
 from clearformer.runs.folders import find_run, name_of
 from clearformer.study.everyday.comparison import caveats_between, lines_of
 from clearformer.study.everyday.text_plot import Line, text_plot
+from clearformer.study.figures.drawing import COLOURS, number_ticks
 from clearformer.study.measures.losses import HELD_OUT, SECONDS, STEP, TOKENS, TRAINING, curve
-from clearformer.study.report.figures.drawing import COLOURS, number_ticks
 from clearformer.training.objectives import loss_unit
 from clearformer.training.store.folder import RunFolder
 

@@ -14,9 +14,9 @@ from clearformer.config import Spec, whole
 from clearformer.errors import ConfigError, DataError, UserError, did_you_mean
 from clearformer.files import parse_json, write_file
 from clearformer.results import plain
+from clearformer.study.figures.curves import Curves
 from clearformer.study.lectures import lecture_studies, studies
 from clearformer.study.measures.losses import LOSSES
-from clearformer.study.report.figures.curves import Curves
 from clearformer.study.store import Store
 from clearformer.study.study import Claim, Published, Study, Training
 

@@ -7,12 +7,12 @@ The same seed gives all sides of a study the same batches in the same order.
 from collections.abc import Mapping
 from typing import Any
 
+from clearformer.study.figures import Bars, Curves, Lines, Trend
 from clearformer.study.measures.lengths import LOSS_BY_POSITION
 from clearformer.study.measures.losses import LOSSES
 from clearformer.study.measures.sizes import BITS_PER_BYTE, SIZES
 from clearformer.study.measures.speed import generation_speed
 from clearformer.study.measures.stability import GAIN_OVER_UNIGRAMS, gradients_at_start
-from clearformer.study.report.figures import Bars, Curves, Lines, Trend
 from clearformer.study.study import Arm, Claim, Figure, Probe, Published, Study, tuned
 
 PRESET = "nanogpt-cpu"

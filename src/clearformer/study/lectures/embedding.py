@@ -7,6 +7,7 @@ N(0, 1/d) as in section 4.4. Those of section 5 follow its code, with torch's ow
 from itertools import pairwise
 from typing import Any
 
+from clearformer.study.figures import Bars, Curves, Distributions, Matrix, Texts, Trend
 from clearformer.study.measures.attention import causal_mask
 from clearformer.study.measures.held_out import per_character
 from clearformer.study.measures.information import first_letters
@@ -18,7 +19,6 @@ from clearformer.study.measures.ngrams import (
 )
 from clearformer.study.measures.patterns import pattern_of, self_weight
 from clearformer.study.measures.samples import sample, temperatures
-from clearformer.study.report.figures import Bars, Curves, Distributions, Matrix, Texts, Trend
 from clearformer.study.study import Claim, Measure, Probe, Published, Study, Training
 
 ONE_LAYER = {

@@ -1,5 +1,6 @@
 """The studies of lecture 002, and of the counts in 000: information, and the scale of scores and activations."""
 
+from clearformer.study.figures import Bars, Curves, Lines, Trend
 from clearformer.study.measures.attention import distance_from_torch, drawn_scores, self_term, two_tokens
 from clearformer.study.measures.information import (
     against_the_source,
@@ -15,7 +16,6 @@ from clearformer.study.measures.information import (
 )
 from clearformer.study.measures.losses import LOSSES
 from clearformer.study.measures.stream import stream_variance
-from clearformer.study.report.figures import Bars, Curves, Lines, Trend
 from clearformer.study.study import Claim, Measure, Probe, Published, Study, Training
 
 FOUR_DIGITS = 0.00005  # the rounding error of four decimals

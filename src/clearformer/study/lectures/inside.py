@@ -1,12 +1,12 @@
 """The studies of lectures 002 to 004 of a model's inside: residual stream, order, costs, generated text."""
 
+from clearformer.study.figures import Bars, Lines, Texts
 from clearformer.study.measures.attention import attention_costs
 from clearformer.study.measures.attention_maps import weights_against_effects
 from clearformer.study.measures.losses import LOSSES
 from clearformer.study.measures.order import pooled_distance, shift_map, trained_with_mask
 from clearformer.study.measures.stream import deleted_layers, logit_parts
 from clearformer.study.measures.texts import METHODS, decodings, senses
-from clearformer.study.report.figures import Bars, Lines, Texts
 from clearformer.study.study import Claim, Measure, Probe, Published, Study, Training
 
 MODEL = Training(

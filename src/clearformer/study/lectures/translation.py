@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from clearformer.study.figures import Lines, Matrix
 from clearformer.study.measures.alignments import DATE_ALIGNMENT
 from clearformer.study.measures.losses import LOSSES
 from clearformer.study.measures.translations import BLEU
-from clearformer.study.report.figures import Lines, Matrix
 from clearformer.study.study import Claim, Study, Training
 
 SMALL: Mapping[str, Any] = {

@@ -9,6 +9,9 @@ from typing import Any
 from clearformer.config import is_packaged
 from clearformer.errors import count
 from clearformer.parts import imported_files
+from clearformer.study.figures.base import Drawn
+from clearformer.study.figures.texts import Texts
+from clearformer.study.lectures import lecture_studies
 from clearformer.study.outcomes import (
     BY_NO_NUMBER,
     HOLDS,
@@ -27,8 +30,6 @@ from clearformer.study.outcomes import (
     PublishedVerdict,
     Tuning,
 )
-from clearformer.study.report.figures.base import Drawn
-from clearformer.study.report.figures.texts import Texts
 from clearformer.study.report.nodes import (
     Bullets,
     Cell,
@@ -44,7 +45,9 @@ from clearformer.study.report.nodes import (
 )
 from clearformer.study.report.pictures import in_words, is_there, svg_of
 from clearformer.study.report.trained import machine_text, unique, what_was_trained
-from clearformer.study.report.words import (
+from clearformer.study.study import Figure, Probe, Study
+from clearformer.study.trials import trial_name
+from clearformer.study.words import (
     MINUS,
     as_written,
     estimate_text,
@@ -55,8 +58,6 @@ from clearformer.study.report.words import (
     number,
     signed_text,
 )
-from clearformer.study.study import Figure, Probe, Study
-from clearformer.study.trials import trial_name
 
 TITLE = "Studies: published and measured"
 PUBLISHED_HEADS = ("arm", "value", "published", "tolerance", "measured", "95% interval", "seeds", "verdict")
@@ -498,8 +499,6 @@ def command(outcome: Outcome) -> str:
     seeds = outcome.seeds or outcome.study.seeds
     # In all digits, as another scale is another run.
     scale = f" --scale {outcome.scale!r}" if outcome.scale < 1 else ""
-    from clearformer.study.lectures import lecture_studies  # whose figures are this package's
-
     files = own_files(outcome.study)
     if outcome.study.name not in lecture_studies():  # it, or a kind in it, may be of a file that was imported
         files = unique([*files, *(file.name for file in imported_files())])

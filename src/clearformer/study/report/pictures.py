@@ -7,8 +7,8 @@ from html import escape
 from typing import Any
 
 from clearformer.errors import needs_extra
+from clearformer.study.figures.drawing import COLOURS, FONT, GRID, INK, LABEL_COLOURS, MUTED, PAPER
 from clearformer.study.outcomes import Outcome
-from clearformer.study.report.figures.drawing import COLOURS, FONT, GRID, INK, LABEL_COLOURS, MUTED, PAPER
 from clearformer.study.study import Figure
 
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"

@@ -1,6 +1,6 @@
 """The style sheet of the HTML report."""
 
-from clearformer.study.report.figures.drawing import COLOURS, GRID, INK, LABEL_COLOURS, MUTED, PAPER
+from clearformer.study.figures.drawing import COLOURS, GRID, INK, LABEL_COLOURS, MUTED, PAPER
 
 DARK_COLOURS = ("#4ba3dc", "#f08a4b", "#35c49b", "#e3a1c6", "#f0b840", "#86cdf2", "#a5adb5")
 

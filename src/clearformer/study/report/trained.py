@@ -7,9 +7,9 @@ from clearformer.config import NONE, as_written, flat
 from clearformer.errors import count
 from clearformer.study.outcomes import Outcome
 from clearformer.study.report.nodes import Node, Paragraph, Table
-from clearformer.study.report.words import TIMES
 from clearformer.study.store import Record
 from clearformer.study.study import Training
+from clearformer.study.words import TIMES
 
 AUTO, NOT_RECORDED = "auto", "not recorded"
 SCALED = {

@@ -6,11 +6,11 @@ Arms that were not measured are left out. Lines and dots are means over seeds. `
 `summary` describes it in words, for those who cannot see it.
 """
 
-from clearformer.study.report.figures.bars import Bars
-from clearformer.study.report.figures.curves import Curves
-from clearformer.study.report.figures.distributions import Distributions
-from clearformer.study.report.figures.lines import Lines, Trend
-from clearformer.study.report.figures.matrix import Matrix
-from clearformer.study.report.figures.texts import Texts
+from clearformer.study.figures.bars import Bars
+from clearformer.study.figures.curves import Curves
+from clearformer.study.figures.distributions import Distributions
+from clearformer.study.figures.lines import Lines, Trend
+from clearformer.study.figures.matrix import Matrix
+from clearformer.study.figures.texts import Texts
 
 __all__ = ["Bars", "Curves", "Distributions", "Lines", "Matrix", "Texts", "Trend"]

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearformer.evaluation.figures import letters
-from clearformer.study.outcomes import Outcome
-from clearformer.study.report.figures.base import Drawn
-from clearformer.study.report.figures.drawing import (
+from clearformer.study.figures.base import Drawn
+from clearformer.study.figures.drawing import (
     AXIS_INCHES,
     EDGE,
     MUTED,
@@ -22,7 +21,8 @@ from clearformer.study.report.figures.drawing import (
     seen,
     widest,
 )
-from clearformer.study.report.words import number
+from clearformer.study.outcomes import Outcome
+from clearformer.study.words import number
 
 ON_DARK, ON_LIGHT, BETWEEN = (
     "#fefefe",

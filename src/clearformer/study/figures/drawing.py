@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from clearformer.evaluation.figures import letters
-from clearformer.study.report.words import as_written
+from clearformer.study.words import as_written
 
 WIDTH = 8.2  # inches: 787 pixels in a browser
 PAPER, INK, MUTED, GRID = "#ffffff", "#1f2933", "#5b6775", "#e4e8ed"

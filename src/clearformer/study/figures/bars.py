@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearformer.evaluation.figures import letters
-from clearformer.study.outcomes import Estimate, Outcome
-from clearformer.study.report.figures.base import Drawn
-from clearformer.study.report.figures.drawing import (
+from clearformer.study.figures.base import Drawn
+from clearformer.study.figures.drawing import (
     AXIS_INCHES,
     EDGE,
     INK,
@@ -25,7 +24,8 @@ from clearformer.study.report.figures.drawing import (
     widest,
     wrapped,
 )
-from clearformer.study.report.words import as_written, estimate_text, named, number
+from clearformer.study.outcomes import Estimate, Outcome
+from clearformer.study.words import as_written, estimate_text, named, number
 
 HEAD_INCHES = 0.46
 

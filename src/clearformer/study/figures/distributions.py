@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearformer.evaluation.figures import letters
-from clearformer.study.outcomes import Outcome
-from clearformer.study.report.figures.base import Drawn
-from clearformer.study.report.figures.drawing import (
+from clearformer.study.figures.base import Drawn
+from clearformer.study.figures.drawing import (
     EDGE,
     INK,
     LABEL_POINTS,
@@ -24,8 +23,9 @@ from clearformer.study.report.figures.drawing import (
     text_inches,
     widest,
 )
-from clearformer.study.report.words import name_of
+from clearformer.study.outcomes import Outcome
 from clearformer.study.running import is_number
+from clearformer.study.words import name_of
 
 Distribution = Mapping[str, float] | Sequence[Sequence[Any]]
 

@@ -4,8 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clearformer.study.outcomes import Estimate, Outcome
-from clearformer.study.report.figures.base import (
+from clearformer.study.figures.base import (
     LEFT_INCHES,
     Drawn,
     Point,
@@ -14,7 +13,7 @@ from clearformer.study.report.figures.base import (
     draw_band,
     measured,
 )
-from clearformer.study.report.figures.drawing import (
+from clearformer.study.figures.drawing import (
     AXIS_INCHES,
     LINE_INCHES,
     MUTED,
@@ -31,7 +30,8 @@ from clearformer.study.report.figures.drawing import (
     room_for,
     set_scales,
 )
-from clearformer.study.report.words import as_written, estimate_text, named, number
+from clearformer.study.outcomes import Estimate, Outcome
+from clearformer.study.words import as_written, estimate_text, named, number
 
 
 @dataclass(frozen=True)

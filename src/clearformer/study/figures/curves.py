@@ -3,16 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from clearformer.study.measures.losses import HELD_OUT, SECONDS, STEP, TOKENS, TRAINING
-from clearformer.study.outcomes import Outcome
-from clearformer.study.report.figures.base import (
+from clearformer.study.figures.base import (
     LEFT_INCHES,
     Drawn,
     Point,
     curve_points,
     draw_band,
 )
-from clearformer.study.report.figures.drawing import (
+from clearformer.study.figures.drawing import (
     AXIS_INCHES,
     LINE_INCHES,
     TITLE_INCHES,
@@ -27,7 +25,9 @@ from clearformer.study.report.figures.drawing import (
     plain_axes,
     room_for,
 )
-from clearformer.study.report.words import named, number
+from clearformer.study.measures.losses import HELD_OUT, SECONDS, STEP, TOKENS, TRAINING
+from clearformer.study.outcomes import Outcome
+from clearformer.study.words import named, number
 
 COLUMNS = {"step": STEP, "tokens": TOKENS, "seconds": SECONDS}
 X_NAMES = {"step": "training step", "tokens": "tokens read", "seconds": "seconds of training"}

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearformer.evaluation.figures import letters
-from clearformer.study.outcomes import Outcome
-from clearformer.study.report.figures.base import Drawn
-from clearformer.study.report.figures.drawing import (
+from clearformer.study.figures.base import Drawn
+from clearformer.study.figures.drawing import (
     EDGE,
     INK,
     LABEL_POINTS,
@@ -18,6 +17,7 @@ from clearformer.study.report.figures.drawing import (
     head,
     wrapped,
 )
+from clearformer.study.outcomes import Outcome
 
 
 @dataclass(frozen=True)
