@@ -61,6 +61,10 @@ STARTS = ("scratch", "pretrained")
 PLAIN = ["train.compile=false", "train.max_seconds=none"]
 CLASSIFIER = "model.pooling=mean train.label_smoothing=0.1 train.ema=0.99 data.too_long=truncate"
 OF_ENGLISH = "tokenizer.lowercase=true tokenizer.vocab_size=12000 model.max_seq_len=96"
+OF_MORE_TEXTS = (
+    "tokenizer.lowercase=true tokenizer.vocab_size=16000 model.max_seq_len=96 model.n_layers=2 model.d_model=256 "
+    "model.attention.n_heads=8 data.too_long=truncate train.batch_size=128 train.max_steps=6000"
+)
 OF_REVIEWS = "tokenizer.lowercase=true tokenizer.vocab_size=14000"
 CUT = "train.objective.wordpiece_dropout"
 BEGUN_WITH = "train.pretrained="
@@ -94,16 +98,20 @@ PRETRAINING = {
         "english",
         after="english-masked",
     ),
-    "dictionary-masked": Pretraining(
-        "tokenizer.lowercase=true tokenizer.vocab_size=16000 model.max_seq_len=96 model.n_layers=2 model.d_model=256 "
-        "model.attention.n_heads=8 data.too_long=truncate train.batch_size=128 train.max_steps=6000",
-        "dictionary",
-    ),
+    "dictionary-masked": Pretraining(OF_MORE_TEXTS, "dictionary"),
     "dictionary-nouns": Pretraining(
         "model.pooling=mean train.ema=0.99 data.too_long=truncate train.batch_size=128 train.max_steps=3000 "
         "train.lr=0.004 model.dropout=0.1",
         "nouns",
         after="dictionary-masked",
+        learns="classify",
+    ),
+    "films-masked": Pretraining(OF_MORE_TEXTS, "films"),
+    "films-stars": Pretraining(
+        "model.pooling=mean train.ema=0.99 data.too_long=truncate train.batch_size=128 train.max_steps=2500 "
+        "train.lr=0.004 model.dropout=0.1",
+        "stars",
+        after="films-masked",
         learns="classify",
     ),
     "agnews-masked": Pretraining(
@@ -156,6 +164,10 @@ TASKS = {
                 f"{BEGUN_WITH}english-masked train.lr=0.004 train.max_steps=2000 model.dropout=0.3",
                 f"{BEGUN_WITH}english-masked train.lr=0.004 train.max_steps=4000 model.dropout=0.2",
                 f"{BEGUN_WITH}english-longer train.lr=0.002 train.max_steps=2000 model.dropout=0.2",
+                f"{BEGUN_WITH}films-masked train.lr=0.002 train.max_steps=2000 model.dropout=0.2",
+                f"{BEGUN_WITH}films-stars train.lr=0.001 train.max_steps=1000 model.dropout=0.2",
+                f"{BEGUN_WITH}films-stars train.lr=0.002 train.max_steps=1000 model.dropout=0.2",
+                f"{BEGUN_WITH}films-stars train.lr=0.002 train.max_steps=2000 model.dropout=0.2",
             ],
         },
     ),
