@@ -1,6 +1,6 @@
 """The rules of `auto` for labelled texts: a classifier.
 
-    texts' size, seconds, machine's rate -> FLOPs -> parameters -> shape; tokens -> passes -> steps, WordPiece dropout
+    texts' size, seconds, machine's rate -> FLOPs -> parameters -> shape; tokens -> passes -> steps, objective
 
 The constants come from runs on TREC, AG News and SST-2 on CPU cores (benchmarks/RESULTS.md).
 """
@@ -37,7 +37,7 @@ from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import GELU
 from clearformer.model.norms import LayerNorm
 from clearformer.model.positions import Learned
-from clearformer.text import WordPieceTokenizerSpec
+from clearformer.text import TokenizerConfig, WordPieceTokenizerSpec
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.objectives import ClassificationObjective
 from clearformer.training.optim.optimizers import Muon
@@ -60,6 +60,8 @@ LEAST_LR, MOST_LR = 0.004, 0.01
 READ_AT_LEAST_LR = 64_000  # texts
 MOST_PASSES, FRESH_PASSES = 16, 3
 MOST_LEFT_OUT, LEFT_OUT_PER_PASS = 0.3, 0.03  # of WordPiece's longest matches
+MOST_HIDDEN, HIDDEN_PER_PASS = 0.5, 0.15  # of the tokens
+LEAST_TO_HIDE = 30  # tokens of a text; shorter ones lost by it
 # Steps: from here on, the mean of the weights over the last hundred no longer includes the beginning.
 LEAST_FOR_A_MEAN = 200
 HEAD = 32
@@ -125,11 +127,7 @@ def choose(budget: Budget) -> Recommendation:
         data=LabelledData(too_long="truncate"),
         tokenizer=tokenizer,
         train=TrainConfig(
-            objective=ClassificationObjective(
-                wordpiece_dropout=wordpiece_dropout_for(budget, passes)
-                if tokenizer.kind == "wordpiece"
-                else 0.0
-            ),
+            objective=objective_for(budget, tokenizer, passes, tokens_each),
             batch_size=batch,
             grad_accum_steps=parts_for(batch * context, context, bytes_per_position, budget.memory),
             max_wall_seconds=budget.seconds,
@@ -179,11 +177,30 @@ def lr_for(budget: Budget, n_read: float) -> float:
     return float(f"{min(MOST_LR, LEAST_LR * max(1.0, READ_AT_LEAST_LR / n_read) ** 0.4):.2g}")
 
 
+def objective_for(
+    budget: Budget, tokenizer: TokenizerConfig, passes: float, tokens_each: float
+) -> ClassificationObjective:
+    """Return the objective, which hides and cuts words; tokens of other kinds it leaves as they are."""
+    if tokenizer.kind != "wordpiece":
+        return ClassificationObjective()
+    return ClassificationObjective(
+        wordpiece_dropout=wordpiece_dropout_for(budget, passes),
+        hidden=hidden_for(budget, passes, tokens_each),
+    )
+
+
 def wordpiece_dropout_for(budget: Budget, passes: float) -> float:
     """Return none while the texts are fresh, then more with each pass; a pre-trained model gains nothing by it."""
     if budget.is_pretrained:
         return 0.0
     return round(min(MOST_LEFT_OUT, LEFT_OUT_PER_PASS * max(0.0, passes - FRESH_PASSES)), 2)
+
+
+def hidden_for(budget: Budget, passes: float, tokens_each: float) -> float:
+    """Return the fraction of tokens to hide: of long texts, more with each pass; none if the model is pre-trained."""
+    if budget.is_pretrained or tokens_each < LEAST_TO_HIDE:
+        return 0.0
+    return round(min(MOST_HIDDEN, HIDDEN_PER_PASS * max(0.0, passes - FRESH_PASSES)), 2)
 
 
 def flops_of(budget: Budget, seconds: float) -> float:
@@ -223,7 +240,8 @@ def reasons_of(budget: Budget, seconds: float, run: RunConfig, n_steps: int, pas
         f"tokens: {words_for(run.tokenizer)}, {budget.n_texts:,} texts, {budget.n_bytes / 1e6:.3g} MB; the first "
         f"{model.max_seq_len} of each text",
         f"about {n_steps:,} steps of {run.train.batch_size} texts: {passes:.1f} passes, WordPiece dropout "
-        f"{objective.wordpiece_dropout:g}",
+        f"{objective.wordpiece_dropout:g}"
+        + (f", {objective.hidden:.0%} of the tokens hidden" if objective.hidden else ""),
         f"learning rate of matrices {run.train.lr:g}: {of_rate}",
     ]
     return reasons + reason_to_end(run, passes, MOST_PASSES)

@@ -24,6 +24,7 @@ from clearformer.auto.labelled import (
     SHAPES,
     batch_for,
     choose,
+    hidden_for,
     lr_for,
     wordpiece_dropout_for,
 )
@@ -94,6 +95,18 @@ def test_words_are_cut_anew_where_texts_are_read_often() -> None:
     assert any("passes, WordPiece dropout 0.3" in reason for reason in few.reasons)
     for other in (many, of_bpe):
         assert other.run.train.objective == ClassificationObjective()
+
+
+def test_tokens_of_long_texts_are_hidden_where_these_are_read_often() -> None:
+    hidden = [hidden_for(budget(), passes, 50) for passes in (0.1, 3, 4, 5, 16)]
+
+    assert hidden == [0, 0, 0.15, 0.3, 0.5]
+    assert [hidden_for(budget(), 16, tokens_each) for tokens_each in (13, 29, 30)] == [0, 0, 0.5]
+    assert hidden_for(replace(budget(), is_pretrained=True), 16, 50) == 0
+    long = choose(replace(budget(2000, 600), n_bytes=2000 * 260))
+
+    assert long.run.train.objective == ClassificationObjective(wordpiece_dropout=0.3, hidden=0.5)
+    assert any("WordPiece dropout 0.3, 50% of the tokens hidden" in reason for reason in long.reasons)
 
 
 def test_a_run_of_few_steps_takes_more_of_half_the_size() -> None:
