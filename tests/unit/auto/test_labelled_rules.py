@@ -163,10 +163,13 @@ def test_what_decides_the_size_is_said() -> None:
     assert any("limited by the texts or the memory" in reason for reason in of_memory.reasons)
 
 
-def test_few_texts_are_learnt_by_two_layers_and_wider_ones() -> None:
+def test_few_texts_are_learnt_by_one_or_two_layers_and_wider_ones() -> None:
     few, many = (choose(replace(budget(5000, 180), n_bytes=n)).run.model for n in (250_000, 2_000_000))
 
     assert few.n_layers == 2 < many.n_layers
+    fewest = choose(replace(budget(1200, 180), n_bytes=62_000)).run.model
+    assert fewest.n_layers == 1
+    assert fewest.d_model > 128
     assert few.d_model > many.d_model
     given = choose(replace(budget(5000, 180), n_bytes=250_000, given=ModelSize(n_layers=3)))
     assert given.run.model.n_layers == 3
