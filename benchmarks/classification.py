@@ -560,7 +560,7 @@ def summary(place: Workplace, tasks: Iterable[str]) -> dict[str, Any]:
 
 def table(told: Mapping[str, Any]) -> str:
     """Mean and 95% interval of every task, beside the baseline."""
-    lines = ["| | from scratch | after masked pre-training | baseline |", "|---|---|---|---|"]
+    lines = ["| | from scratch | after pre-training | baseline |", "|---|---|---|---|"]
     for task in TASKS:
         if task in told:
             cells = [_cell(told[task][start]) for start in STARTS]
