@@ -60,7 +60,7 @@ LEAST_LR, MOST_LR = 0.004, 0.01
 READ_AT_LEAST_LR = 64_000  # texts
 MOST_PASSES, FRESH_PASSES = 16, 3
 MOST_LEFT_OUT, LEFT_OUT_PER_PASS = 0.3, 0.03  # of WordPiece's longest matches
-MOST_HIDDEN, HIDDEN_PER_PASS = 0.5, 0.15  # of the tokens
+MOST_HIDDEN, HIDDEN_PER_PASS = 0.5, 0.3  # of the tokens
 LEAST_TO_HIDE = 30  # tokens of a text; shorter ones lost by it
 # Steps: from here on, the mean of the weights over the last hundred no longer includes the beginning.
 LEAST_FOR_A_MEAN = 200
