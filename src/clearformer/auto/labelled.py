@@ -60,7 +60,11 @@ LEAST_LR, MOST_LR = 0.004, 0.01
 READ_AT_LEAST_LR = 64_000  # texts
 MOST_PASSES, FRESH_PASSES = 16, 3
 MOST_LEFT_OUT, LEFT_OUT_PER_PASS = 0.3, 0.03  # of WordPiece's longest matches
-MOST_HIDDEN, HIDDEN_PER_PASS = 0.5, 0.3  # of the tokens
+MOST_HIDDEN = 0.5  # of the tokens
+HIDDEN_FROM, MOST_HIDDEN_FROM = (
+    5_000,
+    20_000,
+)  # texts read; shorter runs do not learn as much from half a text
 LEAST_TO_HIDE = 30  # tokens of a text; shorter ones lost by it
 # Steps: from here on, the mean of the weights over the last hundred no longer includes the beginning.
 LEAST_FOR_A_MEAN = 200
@@ -199,10 +203,15 @@ def wordpiece_dropout_for(budget: Budget, passes: float) -> float:
 
 
 def hidden_for(budget: Budget, passes: float, tokens_each: float) -> float:
-    """Return the fraction of tokens to hide: of long texts, more with each pass; none if the model is pre-trained."""
+    """Return the fraction of tokens to hide, of long texts: more the more are read, and none that are read once.
+
+    None if the model is pre-trained, which was not measured.
+    """
     if budget.is_pretrained or tokens_each < LEAST_TO_HIDE:
         return 0.0
-    return round(min(MOST_HIDDEN, HIDDEN_PER_PASS * max(0.0, passes - FRESH_PASSES)), 2)
+    read = (passes * budget.n_texts - HIDDEN_FROM) / (MOST_HIDDEN_FROM - HIDDEN_FROM)
+    again = passes - 1
+    return round(MOST_HIDDEN * min(1.0, max(0.0, read)) * min(1.0, max(0.0, again)), 2)
 
 
 def flops_of(budget: Budget, seconds: float) -> float:
