@@ -61,10 +61,7 @@ READ_AT_LEAST_LR = 64_000  # texts
 MOST_PASSES, FRESH_PASSES = 16, 3
 MOST_LEFT_OUT, LEFT_OUT_PER_PASS = 0.3, 0.03  # of WordPiece's longest matches
 MOST_HIDDEN = 0.5  # of the tokens
-HIDDEN_FROM, MOST_HIDDEN_FROM = (
-    5_000,
-    20_000,
-)  # texts read; shorter runs do not learn as much from half a text
+HIDDEN_FROM, MOST_HIDDEN_FROM = 5_000, 20_000  # texts read; shorter runs learn less from half a text
 LEAST_TO_HIDE = 30  # tokens of a text; shorter ones lost by it
 # Steps: from here on, the mean of the weights over the last hundred no longer includes the beginning.
 LEAST_FOR_A_MEAN = 200
@@ -203,9 +200,9 @@ def wordpiece_dropout_for(budget: Budget, passes: float) -> float:
 
 
 def hidden_for(budget: Budget, passes: float, tokens_each: float) -> float:
-    """Return the fraction of tokens to hide, of long texts: more the more are read, and none that are read once.
+    """Return the fraction of tokens to hide: of long texts, the more of them a run reads, if it reads each again.
 
-    None if the model is pre-trained, which was not measured.
+    With a pre-trained model it was not measured, and is none.
     """
     if budget.is_pretrained or tokens_each < LEAST_TO_HIDE:
         return 0.0
