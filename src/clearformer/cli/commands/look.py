@@ -73,8 +73,7 @@ def command(
     runs = open_runs(names, checkpoint, device)
     with named_as_options(("port", "text")):
         looking = look(*runs, text=text, port=port, browser=browser, device=device)
-    typer.echo(looking.address)
-    raise typer.Exit(waited(looking))
+    raise typer.Exit(shown_until_closed(looking))
 
 
 def open_runs(names: Sequence[str], checkpoint: str, device: str) -> list["Run"]:
@@ -82,12 +81,16 @@ def open_runs(names: Sequence[str], checkpoint: str, device: str) -> list["Run"]
     return [open_run(name, checkpoint if i == 0 else "latest", device) for i, name in enumerate(names)]
 
 
-def waited(looking: "Looking") -> int:
-    """Wait until the page is closed or a signal arrives, and return the exit status."""
+def shown_until_closed(looking: "Looking") -> int:
+    """Print the address, wait until the page is closed or a signal arrives, and return the exit status.
+
+    Signals are waited for first: one that arrives as soon as the address is read ends the command too.
+    """
     from clearformer.training.processes.interrupts import Interrupts
 
     try:
         with Interrupts() as interrupts:
+            typer.echo(looking.address)
             while looking.is_open and interrupts.received is None:
                 looking.wait(LOOK_EVERY_SECONDS)
     finally:
