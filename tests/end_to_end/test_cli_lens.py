@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from clearformer import lens
 from clearformer.cli.views.lens import VIEWS
+from clearformer.run import load
 
 from .conftest import Fails, Says
 
@@ -48,6 +50,17 @@ def test_the_runs_own_data_and_its_events_are_told(answers: Callable[..., dict],
     assert "split: the data have train, val; got 'tset'" in refuses(
         "lens", "text", "--view", "corpus", "--split", "tset"
     )
+
+
+def test_the_mean_of_several_checkpoints_is_looked_at(answers: Callable[..., dict], refuses: Fails) -> None:
+    found = answers("lens", "text", TEXT, "--average", "2")
+    assert found == lens.next_tokens(load("text", average=2), TEXT).to_dict()
+    assert found != answers("lens", "text", TEXT)
+    for view in ("learned", "events", "bigram"):
+        text = [TEXT] if VIEWS[view].reads_text else []
+        assert f"--average: --view {view} is of the training" in refuses(
+            "lens", "text", *text, "--view", view, "--average", "2"
+        )
 
 
 def test_the_ledgers_json(answers: Callable[..., dict]) -> None:

@@ -45,6 +45,7 @@ class Shelf:
             "heads": config.attention.heads(config.d_model)[0],
             "context": config.max_seq_len,
             "step": self.run.step,
+            "average": self.run.average,
             "steps": self.steps,
             "replayed": [],
             "views": described(views_of(self.run)),

@@ -264,8 +264,9 @@ def beside_of(view: View, run: Run, other: Run | None) -> Run | None:
 
 
 def step_of(run: Run) -> str:
-    """Return a run's name and step, for people."""
-    return f"{run.name} step {run.step:,}"
+    """Return a run's name and step, for people, and how many checkpoints its weights are the mean of."""
+    mean = f", mean of {run.average} checkpoints" if run.average > 1 else ""
+    return f"{run.name} step {run.step:,}{mean}"
 
 
 def has_patterns(run: Run) -> bool:

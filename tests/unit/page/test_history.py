@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ import websockets
 
 import clearformer as cf
 from clearformer import lens
+from clearformer.cli import main
 from clearformer.lens.gradients import loss_change
 from clearformer.page import look
 from clearformer.page.beginning import LEAST_ROWS, MOST_ROWS, corpus_rows, first_that_fits
@@ -28,6 +30,7 @@ from clearformer.page.views import View, find_view
 
 from ..lens.trainings import EVERY, SETTINGS, STEPS, home_with_data, trained
 from .conftest import Client, entered
+from .test_export import only, opened
 from .test_server import card, same
 
 KINDS = tuple(SETTINGS)
@@ -120,6 +123,25 @@ def test_the_python_of_a_mean_of_checkpoints_opens_that_mean(runs: dict[str, Any
     assert np.array_equal(scope["found"].losses, mean.losses, equal_nan=True)
     alone = cf.lens.tokens(cf.load("decoder"), "the bank")
     assert not np.array_equal(scope["found"].losses, alone.losses, equal_nan=True)
+
+
+def test_the_command_writes_the_mean_of_several_checkpoints_and_says_so(
+    runs: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    only(monkeypatch, "tokens")
+    file, name = tmp_path / "mean.html", runs["decoder"].name
+    assert main(["look", name, "--export", str(file), "--text", "the bank", "--average", "2"]) == 0
+    _, blocks = opened(file)
+    assert f"{name} step {STEPS}, mean of 2 checkpoints, reading" in blocks["index"]["about"]
+    assert blocks["index"]["run"]["average"] == 2
+    [answer] = [blocks[f"answer-{i}"] for i in range(len(blocks["index"]["answers"]))]
+    expected = lens.tokens(cf.load(name, average=2), "the bank").losses
+    assert answer["found"]["losses"] == pytest.approx(expected, nan_ok=True)
+    assert main(["look", name, "--export", str(tmp_path / "no.html"), "--average", "99"]) == 2
+    assert "--average: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("step", [0, STEPS - 1])

@@ -10,6 +10,7 @@ from clearformer.cli import standard_input
 from clearformer.cli.importing import importing
 from clearformer.cli.options import (
     AsJson,
+    Average,
     Checkpoint,
     Device,
     RunName,
@@ -150,6 +151,7 @@ def command(
     figure: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the view to FILE.png, .svg or .pdf.")
     ] = None,
+    average: Average = 1,
     checkpoint: Checkpoint = "latest",
     device: Device = "auto",
     as_json: AsJson = False,
@@ -187,12 +189,13 @@ def command(
     options = {name: value for name, value in given.items() if was_given(context, name)}
     check_options(view, chosen, options)
     check_not_empty("--other", [other])
+    check_average(view, chosen, average)
     if figure is not None:
         figure = user_path(figure)
         check_can_be_drawn(figure)
     read = text_of(view, chosen, text)
     with named_as_options(context.params, {argument: option for option, argument in ARGUMENTS.items()}):
-        runs = [open_run(run, checkpoint, device)] + [
+        runs = [open_run(run, checkpoint, device, average)] + [
             open_run(name, device=device) for name in [other] if name
         ]
         found = look(runs, chosen, read, options)
@@ -228,6 +231,12 @@ def check_options(name: str, view: View, given: dict[str, Any]) -> None:
     for option in view.needs:
         if option not in given:
             raise UserError(f"--{option}: --view {name} needs it")
+
+
+def check_average(name: str, view: View, average: int) -> None:
+    """Raise UserError if checkpoints are averaged for a view that reads none of the weights opened."""
+    if average > 1 and not view.reads_weights:
+        raise UserError(f"--average: --view {name} is of the training, step by step; omit it")
 
 
 def text_of(name: str, view: View, text: str | None) -> str | None:

@@ -1,12 +1,14 @@
 """`clearformer look`: a run in the browser."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clearformer.cli.importing import importing
 from clearformer.cli.options import (
+    Average,
     Checkpoint,
     Device,
     RunName,
@@ -53,6 +55,7 @@ def command(
             show_default=False,
         ),
     ] = None,
+    average: Average = 1,
     checkpoint: Checkpoint = "latest",
     device: Device = "auto",
 ) -> None:
@@ -63,22 +66,24 @@ def command(
     if text is not None:
         check_utf8("--text", text)
     names = [name for name in (run, other) if name is not None]
+    opened = partial(open_runs, names, checkpoint, device, average)
     if export is not None:
         check_alone(context)
-        write(names, export, text, checkpoint, device)
+        write(opened, export, text)
         return
     with importing():
         from clearformer.page import look
 
-    runs = open_runs(names, checkpoint, device)
+    runs = opened()
     with named_as_options(("port", "text")):
         looking = look(*runs, text=text, port=port, browser=browser, device=device)
     raise typer.Exit(shown_until_closed(looking))
 
 
-def open_runs(names: Sequence[str], checkpoint: str, device: str) -> list["Run"]:
-    """Open the first run at the given checkpoint, and the one to compare it with at its latest."""
-    return [open_run(name, checkpoint if i == 0 else "latest", device) for i, name in enumerate(names)]
+def open_runs(names: Sequence[str], checkpoint: str, device: str, average: int) -> list["Run"]:
+    """Open the first run at the given checkpoint or mean, and the one to compare it with at its latest."""
+    first, *others = names
+    return [open_run(first, checkpoint, device, average), *(open_run(name, device=device) for name in others)]
 
 
 def shown_until_closed(looking: "Looking") -> int:
@@ -98,7 +103,7 @@ def shown_until_closed(looking: "Looking") -> int:
     return 0 if interrupts.received is None else 128 + interrupts.received
 
 
-def write(names: Sequence[str], target: str, text: str | None, checkpoint: str, device: str) -> None:
+def write(open_them: Callable[[], list["Run"]], target: str, text: str | None) -> None:
     """Write the page as one file, and print its path and size."""
     check_not_empty("--export", [target])
     with importing():
@@ -110,7 +115,7 @@ def write(names: Sequence[str], target: str, text: str | None, checkpoint: str, 
         new_page(target)  # before the model is opened
     except UserError as error:
         raise UserError(f"--export: {error}") from None
-    run, *others = open_runs(names, checkpoint, device)
+    run, *others = open_them()
     check_names([run, *others])
     beside: dict[str, Any] = {"versus": others[0]} if others else {}
     with named_as_options(("text",)):

@@ -19,6 +19,7 @@ class View(NamedTuple):
         options: The command's options that it takes.
         needs: The options that it requires.
         reads_text: Whether it reads a text; otherwise it needs only the model.
+        reads_weights: Whether it reads the weights that were opened; otherwise it reads the training or its data.
     """
 
     about: str
@@ -26,6 +27,7 @@ class View(NamedTuple):
     options: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     reads_text: bool = True
+    reads_weights: bool = True
 
 
 TEXT = ("output", "masked")
@@ -69,13 +71,18 @@ VIEWS = {
         ("output", "since", "until", "pieces"),
     ),
     "learned": View(
-        "training windows that support a prediction", "tracin", (*TEXT, "position", "target", "sample")
+        "training windows that support a prediction",
+        "tracin",
+        (*TEXT, "position", "target", "sample"),
+        reads_weights=False,
     ),
     "corpus": View(
         "loss on the run's own data, hardest passages", "corpus", ("split", "rows"), reads_text=False
     ),
-    "events": View("when things happened in training", "events", reads_text=False),
-    "bigram": View("loss that a bigram model of its data reaches", "bigram", reads_text=False),
+    "events": View("when things happened in training", "events", reads_text=False, reads_weights=False),
+    "bigram": View(
+        "loss that a bigram model of its data reaches", "bigram", reads_text=False, reads_weights=False
+    ),
     "compare": View(
         "another run on the same text, token by token", "differences", ("output", "other"), needs=("other",)
     ),

@@ -153,9 +153,14 @@ def reopen(run: Run) -> Reopened:
     Raises:
         RunError: the run has no directory, or was imported.
         DataError: its data cannot be read, or have changed.
-        UserError: its objective does not say which window a row of a batch is.
+        UserError: its objective does not say which window a row of a batch is, or its weights are a mean of several
+            checkpoints.
     """
     task = task_of(run)
+    if getattr(run, "average", 1) > 1:
+        raise UserError(
+            "run: opened as the mean of several checkpoints, which the training never had; omit average"
+        )
     folder, step = run.folder, run.step  # type: ignore[attr-defined]
     task.example_ids(0)  # raises for an objective that does not say
     return Reopened(folder, task.config, task, step, run.model.embed.weight.device)

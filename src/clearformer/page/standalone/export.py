@@ -347,7 +347,7 @@ def about(run: Run, selection: Selection, other: Run | None) -> str:
     """Return the sentences that introduce an exported page."""
     beside = f", compared with the run {step_of(other)}" if other is not None else ""
     return (
-        f"This is an exported page of the run {run.name} at step {run.step:,}{beside}, reading "
+        f"This is an exported page of the run {step_of(run)}{beside}, reading "
         f"“{shortened(selection.text, 60)}”. Its numbers are the model's own. Another text, target, edit or draw "
         "needs the model and is switched off here; a view of one position or one block keeps the exported one."
     )

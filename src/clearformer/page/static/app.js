@@ -65,12 +65,19 @@ function Page({ runs, selection, onSelect, source, banner, Tool }) {
   return html`
     ${banner}
     <header class="top">
-      <h1 class="name"><b>clearformer</b> ${run.name} <small>step ${chosen.checkpoint === "latest" ? run.step : chosen.checkpoint}</small></h1>
+      <h1 class="name"><b>clearformer</b> ${run.name} <small>step ${shownStep(run, chosen.checkpoint)}</small></h1>
       <nav aria-label="views">${views.map(([name, view]) => html`<a key=${name} href=${`#${name}`} onClick=${(/** @type {MouseEvent} */ event) => opensHere(event) && goTo(name)}>${view.title}</a>`)}${Tool && html`<${Tool} run=${run} selection=${chosen} />`}</nav>
       <fieldset class="bar" disabled=${source.fixed.includes("text")}><${LensBar} runs=${runs} steps=${steps} source=${source} selection=${chosen} onSelect=${onSelect} /></fieldset>
     </header>
     <main>${views.map(([name, view]) => html`<${Asked} key=${`${run.name} ${name}`} name=${name} ...${view} chosen=${chosen} missing=${view.uses.includes("checkpoint") ? missing : ""} onSelect=${onSelect} source=${source} />`)}</main>
   `;
+}
+
+/** The step that is shown, and how many checkpoints its weights are the mean of. @param {any} run @param {string} checkpoint */
+function shownStep(run, checkpoint) {
+  const isItsOwn = checkpoint === "latest" || checkpoint === String(run.step);
+  if (!isItsOwn) return checkpoint;
+  return run.average > 1 ? `${run.step}, mean of ${run.average} checkpoints` : `${run.step}`;
 }
 
 /** Whether a click on a link opens it in this window. @param {MouseEvent} event */
