@@ -235,6 +235,7 @@ def test_a_tokenizer_without_a_beginning_or_an_end_is_refused() -> None:
         ({"length_penalty_kind": "none"}, ConfigError, "^length_penalty_kind is one of"),
         ({"length_penalty": "x"}, ConfigError, "^length_penalty takes a number"),
         ({"place": None}, UserError, "place: a function"),
+        ({"look": "print"}, UserError, "look: a function; got 'print'"),
         ({"n_best": 6}, UserError, "n_best"),
         ({"batch_tokens": 0}, UserError, "batch_tokens"),
         ({"max_new_tokens": 0}, UserError, "max_new_tokens"),
