@@ -3,13 +3,15 @@
     for seed in 1 2 3; do
       clearformer train multi30k seed=$seed data.languages=en-de train.keep_last=40 --run en-de-$seed
     done
-    python benchmarks/multi30k.py en-de-1 en-de-2 en-de-3 [--curve] [--json FILE] [--figure FILE.png]
+    python benchmarks/multi30k.py en-de-1 en-de-2 en-de-3 [--held-out SOURCE TARGET] [--curve] [--json FILE]
+        [--figure FILE.png]
 
 CLEARFORMER_DATA names the folder with `multi30k`; its validation and test pairs are read, whatever a run has learned
 from, so long as `data.languages` names its direction. What is measured is the mean of each run's last ten
 checkpoints, translating by beam search of 5 and greedily. The length penalty of the search is chosen on the
 validation pairs: one for all runs of a direction, by the mean of their lower-cased BLEU; it stays 1 unless the best
-is better in 95% of 1,000 resamplings of the pairs (Koehn 2004). The test pairs are translated once with it. BLEU is
+is better in 95% of 1,000 resamplings of the pairs (Koehn 2004). With --held-out, the pairs of these two files, which
+no run may have learned from, count with the validation pairs. The test pairs are translated once with it. BLEU is
 counted three times: on the plain text, on the plain text without regard to case, and lower-cased, with the
 punctuation normalised and the words set apart by Moses' rules (sacremoses), as the published figures for this task
 are. With --curve, every fourth checkpoint by itself as well, at a length penalty of 1.
@@ -31,7 +33,7 @@ from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from clearformer.data import PairsData
 from clearformer.data.pairs.source import Pair
-from clearformer.data.pairs.sources import open_pairs
+from clearformer.data.pairs.sources import Aligned, open_pairs
 from clearformer.device import processor_name
 from clearformer.evaluation.translation import TranslationScores, bleu, evaluate_translation
 from clearformer.run import Run, load
@@ -43,6 +45,8 @@ RESAMPLINGS = 1000
 CERTAIN = 0.95  # the share of them in which another penalty than 1 has to be better
 LAST = 10
 PUBLISHED = 41.02  # English to German, 2.6M parameters, lower-cased and tokenized (Wu et al. 2021)
+Splits = dict[str, dict[float, np.ndarray]]
+"""The counts for BLEU of each split's translations, a pair a row, for each length penalty."""
 FIGURES = ("bleu_moses", "bleu_lowercase", "bleu", "chrf")
 
 
@@ -78,11 +82,23 @@ def translated(
     ).scores
 
 
-def counts_by_penalty(name: str) -> dict[float, np.ndarray]:
-    """The counts for BLEU of the validation pairs' translations, for each length penalty."""
+def counts_by_penalty(run: Run, pairs: list[Pair]) -> dict[float, np.ndarray]:
+    """The counts for BLEU of some pairs' translations, for each length penalty."""
+    return {alpha: counts_of(translated(run, pairs, length_penalty=alpha)) for alpha in PENALTIES}
+
+
+def counts_by_split(name: str, held_out: Sequence[Path]) -> Splits:
+    """The same of the validation pairs, and of those in two further files if there are any."""
     run = load(name, average=LAST)
-    val = pairs_of(run, "val")
-    return {alpha: counts_of(translated(run, val, length_penalty=alpha)) for alpha in PENALTIES}
+    splits = {"val": pairs_of(run, "val")}
+    if held_out:
+        splits["held_out"] = list(Aligned(*held_out).pairs())
+    return {split: counts_by_penalty(run, pairs) for split, pairs in splits.items()}
+
+
+def together(splits: Splits) -> dict[float, np.ndarray]:
+    """The counts of the pairs of all splits."""
+    return {alpha: np.concatenate([counts[alpha] for counts in splits.values()]) for alpha in PENALTIES}
 
 
 def counts_of(scores: TranslationScores) -> np.ndarray:
@@ -90,6 +106,11 @@ def counts_of(scores: TranslationScores) -> np.ndarray:
     metric = BLEU(lowercase=True, effective_order=True)
     found = map(metric.sentence_score, scores.hypotheses, ([each] for each in scores.references))
     return np.array([[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in found])
+
+
+def bleu_by_penalty(counts: Mapping[float, np.ndarray]) -> dict[float, float]:
+    """BLEU for each length penalty."""
+    return {alpha: bleu_of(of_pairs.sum(0)) for alpha, of_pairs in counts.items()}
 
 
 def bleu_of(counts: np.ndarray) -> float:
@@ -136,11 +157,11 @@ def curve(name: str, pairs: list[Pair]) -> list[dict[str, float]]:
     return points
 
 
-def chosen_penalties(on_val: Mapping[str, Mapping[float, np.ndarray]]) -> dict[str, dict[str, float]]:
+def chosen_penalties(measured: Mapping[str, Splits]) -> dict[str, dict[str, float]]:
     """The length penalty of each direction, by all its runs."""
     by_direction = defaultdict(list)
-    for name, counts in on_val.items():
-        by_direction[direction_of(load(name))].append(counts)
+    for name, splits in measured.items():
+        by_direction[direction_of(load(name))].append(together(splits))
     return {direction: chosen_penalty(runs) for direction, runs in by_direction.items()}
 
 
@@ -162,9 +183,7 @@ def certainty_of(on_val: Sequence[Mapping[float, np.ndarray]], alpha: float) -> 
     return statistics.mean(gain > 0 for gain in gains)
 
 
-def report(
-    name: str, on_val: Mapping[float, np.ndarray], length_penalty: float, with_curve: bool
-) -> dict[str, Any]:
+def report(name: str, splits: Splits, length_penalty: float, with_curve: bool) -> dict[str, Any]:
     run = load(name, average=LAST)
     test = pairs_of(run, "test")
     told = {
@@ -174,7 +193,7 @@ def report(
         "steps": run.step,
         "seconds": seconds_by_step(run)[run.step],
         "n_parameters": sum(p.numel() for p in run.model.parameters()),
-        "val_bleu_lowercase": {alpha: bleu_of(counts.sum(0)) for alpha, counts in on_val.items()},
+        **{f"{split}_bleu_lowercase": bleu_by_penalty(counts) for split, counts in splits.items()},
         "length_penalty": length_penalty,
         **figures(run, translated(run, test, length_penalty=length_penalty)),
         "greedy": figures(run, translated(run, test, beams=1)),
@@ -239,16 +258,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("runs", nargs="+")
+    parser.add_argument("--held-out", nargs=2, type=Path, metavar=("SOURCE", "TARGET"), default=())
     parser.add_argument("--curve", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--figure", type=Path)
     arguments = parser.parse_args()
     with_curve = arguments.curve or arguments.figure is not None
-    on_val = {name: counts_by_penalty(name) for name in arguments.runs}
-    penalties = chosen_penalties(on_val)
+    measured = {name: counts_by_split(name, arguments.held_out) for name in arguments.runs}
+    penalties = chosen_penalties(measured)
     reports = [
-        report(name, on_val[name], penalties[direction_of(load(name))]["chosen"], with_curve)
-        for name in arguments.runs
+        report(name, splits, penalties[direction_of(load(name))]["chosen"], with_curve)
+        for name, splits in measured.items()
     ]
     told = {
         "machine": processor_name(),

@@ -40,6 +40,20 @@ def test_a_length_penalty_is_that_of_all_runs_and_surely_better_than_1(
     assert benchmark.chosen_penalty(on_val)["chosen"] == chosen
 
 
+def test_pairs_held_out_count_with_the_validation_pairs(
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the validation pairs alone the longer translations would be chosen."""
+    monkeypatch.setattr(benchmark, "load", lambda name: run_of(PairsData(languages="en-de")))
+    same = dict.fromkeys(benchmark.PENALTIES, counts(benchmark, 0, 0))
+    better, worse = same | {1.4: counts(benchmark, 40, 0)}, same | {1.4: counts(benchmark, 0, 60)}
+    chosen = [
+        benchmark.chosen_penalties({"run": splits})["en-de"]["chosen"]
+        for splits in ({"val": better}, {"val": better, "held_out": worse})
+    ]
+    assert chosen == [1.4, 1.0]
+
+
 def test_the_counts_of_all_pairs_give_the_bleu_of_evaluation(benchmark: ModuleType) -> None:
     hypotheses = ["A dog runs over the wet grass .", "two men", "the sky is blue today"]
     references = [REFERENCE, "Two men stand there", "The sky is blue"]
