@@ -54,6 +54,28 @@ def test_pairs_held_out_count_with_the_validation_pairs(
     assert chosen == [1.4, 1.0]
 
 
+def test_pairs_held_out_are_read_from_the_files_and_translated_with_every_penalty(
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    files = [tmp_path / "held_out.en", tmp_path / "held_out.de"]
+    for file, lines in zip(files, ("a dog\ntwo dogs\n", f"ein Hund\n{REFERENCE}\n"), strict=True):
+        file.write_text(lines)
+    asked: list[tuple[str, float]] = []
+
+    def translated(run: object, pairs: list, length_penalty: float) -> SimpleNamespace:
+        asked.extend((pair.source, length_penalty) for pair in pairs)
+        return SimpleNamespace(hypotheses=[REFERENCE] * len(pairs), references=[p.target for p in pairs])
+
+    monkeypatch.setattr(benchmark, "load", lambda *_, **__: run_of(PairsData(languages="en-de")))
+    monkeypatch.setattr(benchmark, "pairs_of", lambda run, split: [])
+    monkeypatch.setattr(benchmark, "translated", translated)
+    splits = benchmark.counts_by_split("run", files)
+    assert asked == [(source, alpha) for alpha in benchmark.PENALTIES for source in ("a dog", "two dogs")]
+    assert benchmark.bleu_of(splits["held_out"][1.4][1]) == pytest.approx(100)
+    assert benchmark.bleu_of(splits["held_out"][1.4][0]) < 1
+    assert list(benchmark.counts_by_split("run", ())) == ["val"]
+
+
 def test_the_counts_of_all_pairs_give_the_bleu_of_evaluation(benchmark: ModuleType) -> None:
     hypotheses = ["A dog runs over the wet grass .", "two men", "the sky is blue today"]
     references = [REFERENCE, "Two men stand there", "The sky is blue"]
