@@ -10,11 +10,11 @@ CLEARFORMER_DATA names the folder with `multi30k`; its validation and test pairs
 from, so long as `data.languages` names its direction. What is measured is the mean of each run's last ten
 checkpoints, translating by beam search of 5 and greedily. The length penalty of the search is chosen on the
 validation pairs: one for all runs of a direction, by the mean of their lower-cased BLEU; it stays 1 unless the best
-is better in 95% of 1,000 resamplings of the pairs (Koehn 2004). With --held-out, the pairs of these two files, which
-no run may have learned from, count with the validation pairs. The test pairs are translated once with it. BLEU is
-counted three times: on the plain text, on the plain text without regard to case, and lower-cased, with the
-punctuation normalised and the words set apart by Moses' rules (sacremoses), as the published figures for this task
-are. With --curve, every fourth checkpoint by itself as well, at a length penalty of 1.
+is better in 95% of 1,000 resamplings of the pairs (Koehn 2004). With --held-out, for runs of one direction, the pairs
+of these two files, which no run may have learned from, count with the validation pairs. The test pairs are translated
+once with it. BLEU is counted three times: on the plain text, on the plain text without regard to case, and
+lower-cased, with the punctuation normalised and the words set apart by Moses' rules (sacremoses), as the published
+figures for this task are. With --curve, every fourth checkpoint by itself as well, at a length penalty of 1.
 Prints one JSON object: all runs, and for each direction the mean and the standard deviation over its runs.
 """
 
