@@ -137,6 +137,14 @@ def languages(run: Run) -> list[str]:
     return list(data.language_pair)
 
 
+def check_one_direction(directions: Sequence[str]) -> None:
+    """Raise SystemExit if pairs of one direction would be held out for runs of several."""
+    if len(set(directions)) > 1:
+        raise SystemExit(
+            f"--held-out: its pairs are of one direction, the runs of {', '.join(sorted(set(directions)))}"
+        )
+
+
 def direction_of(run: Run) -> str:
     return "-".join(languages(run))
 
@@ -263,6 +271,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--figure", type=Path)
     arguments = parser.parse_args()
+    if arguments.held_out:
+        check_one_direction([direction_of(load(name)) for name in arguments.runs])
     with_curve = arguments.curve or arguments.figure is not None
     measured = {name: counts_by_split(name, arguments.held_out) for name in arguments.runs}
     penalties = chosen_penalties(measured)

@@ -58,7 +58,7 @@ def test_the_mean_of_several_checkpoints_is_looked_at(answers: Callable[..., dic
     assert found != answers("lens", "text", TEXT)
     for view in ("learned", "events", "bigram"):
         text = [TEXT] if VIEWS[view].reads_text else []
-        assert f"--average: --view {view} is of the training" in refuses(
+        assert f"--average: --view {view} reads the training or its data" in refuses(
             "lens", "text", *text, "--view", view, "--average", "2"
         )
 

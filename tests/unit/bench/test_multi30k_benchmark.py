@@ -76,6 +76,14 @@ def test_pairs_held_out_are_read_from_the_files_and_translated_with_every_penalt
     assert list(benchmark.counts_by_split("run", ())) == ["val"]
 
 
+def test_pairs_held_out_are_for_runs_of_one_direction(benchmark: ModuleType) -> None:
+    benchmark.check_one_direction(["en-de", "en-de"])
+    with pytest.raises(
+        SystemExit, match="--held-out: its pairs are of one direction, the runs of en-de, fr-en"
+    ):
+        benchmark.check_one_direction(["fr-en", "en-de", "fr-en"])
+
+
 def test_the_counts_of_all_pairs_give_the_bleu_of_evaluation(benchmark: ModuleType) -> None:
     hypotheses = ["A dog runs over the wet grass .", "two men", "the sky is blue today"]
     references = [REFERENCE, "Two men stand there", "The sky is blue"]

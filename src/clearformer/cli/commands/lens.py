@@ -236,7 +236,9 @@ def check_options(name: str, view: View, given: dict[str, Any]) -> None:
 def check_average(name: str, view: View, average: int) -> None:
     """Raise UserError if checkpoints are averaged for a view that reads none of the weights opened."""
     if average > 1 and not view.reads_weights:
-        raise UserError(f"--average: --view {name} is of the training, step by step; omit it")
+        raise UserError(
+            f"--average: --view {name} reads the training or its data, not the averaged weights; omit it"
+        )
 
 
 def text_of(name: str, view: View, text: str | None) -> str | None:
