@@ -140,9 +140,8 @@ def languages(run: Run) -> list[str]:
 def check_one_direction(directions: Sequence[str]) -> None:
     """Raise SystemExit if pairs of one direction would be held out for runs of several."""
     if len(set(directions)) > 1:
-        raise SystemExit(
-            f"--held-out: its pairs are of one direction, the runs of {', '.join(sorted(set(directions)))}"
-        )
+        several = ", ".join(sorted(set(directions)))
+        raise SystemExit(f"--held-out: its pairs are of one direction, the runs of {several}")
 
 
 def direction_of(run: Run) -> str:
