@@ -41,8 +41,8 @@ from clearformer.training.store.folder import RunFolder, read_metrics
 from clearformer.training.store.state import weights_of
 
 if TYPE_CHECKING:  # rarely needed, so imported where it is called
+    from clearformer.decoding.arguments import OnStep
     from clearformer.interop.mapping.matching import ArchitectureMatch
-    from clearformer.runs.replay import OnStep
 
 logger = logging.getLogger(__name__)
 

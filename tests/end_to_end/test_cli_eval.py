@@ -5,6 +5,7 @@ import math
 import shutil
 import sys
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,20 @@ def test_the_loss_is_that_of_the_end_of_training(answers: Answers, four_runs: Pa
     assert found["loss"] == pytest.approx(last_line(four_runs, run)["val_loss"], abs=1e-4)
     if "perplexity" in found:
         assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_how_far_it_is(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    assert answers("eval", "pairs")["split"] == "val"
+    assert "100%" in terminal.getvalue()
+    monkeypatch.setattr(sys, "stderr", elsewhere := StringIO())
+    assert answers("eval", "pairs")["split"] == "val"
+    assert elsewhere.getvalue() == ""
 
 
 @pytest.mark.parametrize("run", KEYS)

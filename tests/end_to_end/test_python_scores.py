@@ -43,6 +43,41 @@ def test_a_run_s_scores_are_those_of_eval(name: str, capsys: pytest.CaptureFixtu
     assert len(repr(scores)) < 300
 
 
+@pytest.mark.parametrize(
+    ("name", "doing"),
+    [
+        ("text", ["evaluating", "comparing with the training data"]),
+        ("pairs", ["comparing with the training data", "evaluating", "translating"]),
+        ("gaps", ["evaluating", "comparing with the training data"]),
+        ("pets", ["comparing with the training data", "evaluating", "training the baseline"]),
+    ],
+)
+def test_how_far_an_evaluation_is(name: str, doing: list[str]) -> None:
+    told: list[tuple[str, int, int | None]] = []
+    run = cf.load(name, device="cpu")
+    run.evaluate(progress=lambda *report: told.append(report))
+
+    parts = list(dict.fromkeys(what for what, _, _ in told))
+    assert [part for part in parts if part in doing] == doing
+    for part in {"evaluating", "translating"} & set(doing):
+        done = [n for what, n, _ in told if what == part]
+        [total] = {total for what, _, total in told if what == part}
+        assert done == sorted(set(done))
+        assert done[-1] == total
+    with pytest.raises(UserError, match=r"^progress: a function; got True$"):
+        run.evaluate(progress=True)  # type: ignore[arg-type]
+
+
+def test_how_far_a_translation_is() -> None:
+    run: Any = cf.load("pairs", device="cpu")
+    told: list[tuple[int, int]] = []
+    sentences = [*(f"le {day} mai" for day in range(1, 6)), "", " "]
+    run.translate(sentences, batch_tokens=1, on_step=lambda *report: told.append(report))
+    assert told == [(n, 5) for n in range(1, 6)]
+    with pytest.raises(UserError, match=r"^on_step: a function; got 1$"):
+        run.translate(sentences, on_step=1)
+
+
 def test_an_empty_text_has_a_prediction_of_its_own() -> None:
     run = cf.load("pets", device="cpu")
     one, other = run.classify(["", ""])

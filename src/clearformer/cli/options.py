@@ -1,6 +1,7 @@
 """Options and arguments that several commands share, and the checks of their values."""
 
 import logging
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,7 +88,14 @@ def was_given(context: typer.Context, name: str) -> bool:
 
 def show_log() -> None:
     """Show the library's log, such as the assumptions that it makes, on standard error."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Log()])
+
+
+class _Log(logging.Handler):
+    """Standard error as it is when a message comes: while a bar is shown, messages appear above it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
 
 
 @contextmanager

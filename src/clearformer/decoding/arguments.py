@@ -1,7 +1,7 @@
-"""Checks of arguments: runs, whole numbers, functions, lists and types of matrix products."""
+"""Arguments that several functions take, and their checks: runs, whole numbers, functions, lists, types of products."""
 
 import operator
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -10,6 +10,9 @@ from clearformer.errors import UserError, did_you_mean, shown
 from clearformer.model import Transformer
 
 MATRIX_DTYPES = ("float32", "bfloat16", "float16")
+
+OnStep = Callable[[int, int], None]
+"""Called with how much of a long computation is done (steps, rows, sentences, gradients), and the total."""
 
 
 def check_run(run: Any, *others: str) -> None:

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from clearformer.data import Split
 from clearformer.decoding import evaluating
-from clearformer.decoding.arguments import check_whole
+from clearformer.decoding.arguments import OnStep, check_whole
 from clearformer.device import autocast
 from clearformer.errors import DataError, UserError
+from clearformer.evaluation.meter import counted
 from clearformer.evaluation.subsets import evenly_spaced
 from clearformer.model import Decoder
 from clearformer.results import plain
@@ -119,6 +120,7 @@ def evaluate_split(
     stride: int | None = None,
     n_windows: int | None = None,
     dtype: torch.dtype | None = None,
+    on_step: OnStep = lambda *_: None,
 ) -> Evaluation:
     """Measure how well a model predicts a split, read in order.
 
@@ -136,6 +138,7 @@ def evaluate_split(
             window have almost no context). By default C / 2, so that each has C / 2 tokens or more.
         n_windows: How many windows to read, evenly spaced over all of them; by default all.
         dtype: The type of the matrix products (autocast); by default as around the call.
+        on_step: Called after each batch with the number of windows done and the total.
 
     Raises:
         UserError: the context, the stride or `n_windows` is out of range.
@@ -150,7 +153,7 @@ def evaluate_split(
     is_whole = n_windows is None or n_windows >= n_all
     if n_windows is not None and not is_whole:
         windows = subset_of_windows(windows, n_windows)
-    sums = _sums(model, split, windows, dtype)
+    sums = _sums(model, split, windows, dtype, on_step)
     text = _predicted_text(split, tokenizer if is_whole else None)
     return _evaluation(sums, _n_counted(windows), text, context, stride, split.name)
 
@@ -291,13 +294,14 @@ def _sums(
     split: Split,
     windows: Sequence[Windows],
     dtype: torch.dtype | None,
+    on_step: OnStep = lambda *_: None,
 ) -> Float64[np.ndarray, "W 2"]:
     """Return each window's sums of -log p(target) and of entropies over the predictions that count, in nats."""
     device = model.embed.weight.device
     found = [np.empty((0, 2))]
     batches = _batches(split, windows, _vocab_size(model))
     with evaluating(model) as threads, torch.inference_mode(), autocast(device, dtype):
-        for inputs, targets in batches:
+        for inputs, targets in counted(batches, lambda batch: len(batch[0]), _n_starts(windows), on_step):
             threads.adapt()
             tokens, n_counted = torch.from_numpy(inputs).to(device), targets.shape[1]
             logits = model.unembed(model.hidden(tokens)[:, -n_counted:])

@@ -1,11 +1,15 @@
-"""Running sums of losses and right predictions, batch by batch."""
+"""Running sums of losses and right predictions, and of rows that are done, batch by batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 
 from clearformer.data.text.batches import IGNORED
+from clearformer.decoding.arguments import OnStep
+
+Batch = TypeVar("Batch")
 
 
 class TokenLossMeter:
@@ -28,3 +32,14 @@ class TokenLossMeter:
             self.loss += F.cross_entropy(logits, target, reduction="none").cpu().double().sum().item()
             self.n_right += int((logits.argmax(-1) == target).sum())
             self.n += len(target)
+
+
+def counted(
+    batches: Iterable[Batch], n_rows: Callable[[Batch], int], total: int, on_step: OnStep
+) -> Iterator[Batch]:
+    """Yield batches, and after each one's use call `on_step` with the number of rows done and the total."""
+    done = 0
+    for batch in batches:
+        yield batch
+        done += n_rows(batch)
+        on_step(done, total)

@@ -8,10 +8,11 @@ import torch
 
 from clearformer.data import PairSplit, batches_in_order
 from clearformer.decoding import evaluating
+from clearformer.decoding.arguments import OnStep
 from clearformer.device import autocast
 from clearformer.errors import DataError
 from clearformer.evaluation.language_model import perplexity_of
-from clearformer.evaluation.meter import TokenLossMeter
+from clearformer.evaluation.meter import TokenLossMeter, counted
 from clearformer.model import EncoderDecoder
 from clearformer.results import plain
 from clearformer.text import Tokenizer
@@ -54,6 +55,7 @@ def evaluate_pairs(
     tokenizer: Tokenizer,
     *,
     dtype: torch.dtype | None = None,
+    on_step: OnStep = lambda *_: None,
 ) -> PairLoss:
     """Measure how well a model predicts the target of every pair in a split.
 
@@ -64,6 +66,7 @@ def evaluate_pairs(
         split: The pairs.
         tokenizer: Their tokenizer.
         dtype: The type of the matrix products (autocast); by default as around the call.
+        on_step: Called after each batch with the number of pairs done and the total.
 
     Raises:
         DataError: the split has no pairs.
@@ -73,7 +76,8 @@ def evaluate_pairs(
     device = model.embed.weight.device
     sums = TokenLossMeter()
     with evaluating(model) as threads, torch.inference_mode(), autocast(device, dtype):
-        for batch in batches_in_order(split, tokenizer, BATCH_TOKENS, max_tokens=model.config.max_seq_len):
+        batches = batches_in_order(split, tokenizer, BATCH_TOKENS, max_tokens=model.config.max_seq_len)
+        for batch in counted(batches, lambda batch: len(batch.source), len(split), on_step):
             threads.adapt()
             source, padding, tokens, targets = (
                 torch.from_numpy(array).to(device)

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
+from clearformer.decoding.arguments import OnStep
 from clearformer.errors import UserError
-from clearformer.runs.replay import OnStep
 
 LOOK_EVERY_SECONDS = 0.1
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from clearformer.decoding.arguments import OnStep
 from clearformer.errors import UserError, did_you_mean
 from clearformer.page.long import LongComputations
 from clearformer.page.selection import Selection
@@ -13,7 +14,6 @@ from clearformer.page.views import View, beside_of, views_of, views_of_two
 from clearformer.run import Run, load, replay
 from clearformer.runs.folders import folder_of
 from clearformer.runs.kept_weights import kept_steps
-from clearformer.runs.replay import OnStep
 
 MOST_BYTES = 200 * 2**20  # for the weights of further checkpoints
 

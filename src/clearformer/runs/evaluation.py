@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from clearformer.config import resolve
-from clearformer.data import Data, LabelledData, Prepared, prepare_data
+from clearformer.data import Data, LabelledData, Prepared, Progress, prepare_data
 from clearformer.data.kinds import KINDS
 from clearformer.data.labelled.reading import names_its_fields
 from clearformer.decoding.loop import NOT_FINITE
@@ -105,12 +105,17 @@ def check_applicable(config: RunConfig, given: Iterable[str], spelled: Spelled =
 
 
 def evaluate_run(
-    run: RunLike, choice: DataChoice, options: EvaluationOptions, spelled: Spelled = str
+    run: RunLike,
+    choice: DataChoice,
+    options: EvaluationOptions,
+    spelled: Spelled = str,
+    progress: Progress = lambda *_: None,
 ) -> EvaluationReport:
     """Evaluate a run on the task that it was trained for.
 
     In the values for JSON, `step` is the step that the weights are of (of a mean of checkpoints, its last), and
     `data_changed` says whether the run's own data have changed since training; it is null if other data were read.
+    `progress` is called with what is being done, how much of it is done, and the total where it is known.
 
     Raises:
         RunError: the run's data have no such split, or it was imported and has none.
@@ -120,7 +125,7 @@ def evaluate_run(
     """
     check_applicable(run.config, options.given, spelled)
     check_choice(choice, spelled)
-    data, changed = (other_data if choice.files else own_data)(run, choice, spelled)
+    data, changed = (other_data if choice.files else own_data)(run, choice, spelled, progress)
     task = task_type(run.config.train.objective)
     report = task.evaluate_on(TrainedModel(run.model, run.tokenizer), data, options)
     loss = report.values.get("loss", 0.0)
@@ -138,14 +143,14 @@ class _Chosen(NamedTuple):
     changed: bool | None
 
 
-def own_data(run: RunLike, choice: DataChoice, spelled: Spelled = str) -> _Chosen:
+def own_data(run: RunLike, choice: DataChoice, spelled: Spelled, progress: Progress) -> _Chosen:
     """Read a split of the data that the run was trained on.
 
     Raises:
         RunError: there is no such split.
         DataError: the data cannot be used, or have changed since training.
     """
-    own = read_own_data(run, allow_changed=choice.allow_changed, can_choose=True)
+    own = read_own_data(run, allow_changed=choice.allow_changed, can_choose=True, progress=progress)
     if choice.own_split not in own.prepared.splits:
         there_are = ", ".join(own.prepared.splits)
         if choice.split is None:
@@ -163,11 +168,12 @@ def own_data(run: RunLike, choice: DataChoice, spelled: Spelled = str) -> _Chose
         choice.name,
         f"the whole {choice.own_split} split",
         lambda: own.prepared,
+        progress,
     )
     return _Chosen(data, own.changed)
 
 
-def other_data(run: RunLike, choice: DataChoice, spelled: Spelled = str) -> _Chosen:
+def other_data(run: RunLike, choice: DataChoice, spelled: Spelled, progress: Progress) -> _Chosen:
     """Read files whole, as data of the kind that the run was trained on.
 
     Raises:
@@ -181,9 +187,16 @@ def other_data(run: RunLike, choice: DataChoice, spelled: Spelled = str) -> _Cho
             run.tokenizer,
             max_tokens=config.model.max_seq_len,
             uses_labels=config.train.objective.predicts_classes,
+            progress=progress,
         )
     data = EvaluationData(
-        config, prepared, WHOLE, choice.name, f"all of {choice.name}", cache(partial(training_data, run))
+        config,
+        prepared,
+        WHOLE,
+        choice.name,
+        f"all of {choice.name}",
+        cache(partial(training_data, run, progress)),
+        progress,
     )
     return _Chosen(data, None)
 
@@ -197,9 +210,9 @@ def as_given(files: Sequence[str], spelled: Spelled) -> dict[str, str]:
     }
 
 
-def training_data(run: RunLike) -> Prepared:
+def training_data(run: RunLike, progress: Progress) -> Prepared:
     """Read the data that the run was trained on; an error if they have changed."""
-    return read_own_data(run).prepared
+    return read_own_data(run, progress=progress).prepared
 
 
 def data_of_files(own: Data, files: Sequence[str], spelled: Spelled = str) -> Data:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from clearformer.data import Prepared, prepare_data
+from clearformer.data import Prepared, Progress, prepare_data
 from clearformer.errors import DataError, RunError, TokenizerError
 from clearformer.runs.folders import RunLike
 
@@ -22,7 +22,13 @@ class OwnData:
     changed: bool
 
 
-def read_own_data(run: RunLike, *, allow_changed: bool = False, can_choose: bool = False) -> OwnData:
+def read_own_data(
+    run: RunLike,
+    *,
+    allow_changed: bool = False,
+    can_choose: bool = False,
+    progress: Progress = lambda *_: None,
+) -> OwnData:
     """Read the data that a run was trained on, and compare them with the data of that time.
 
     All code that evaluates a run on its own data reads them here.
@@ -31,6 +37,7 @@ def read_own_data(run: RunLike, *, allow_changed: bool = False, can_choose: bool
         run: Any run.
         allow_changed: Whether to accept data that have changed since training; otherwise they are refused.
         can_choose: Whether the caller takes other data (`data=`) or changed ones, so that errors may advise it.
+        progress: Called with the progress of preparing them.
 
     Raises:
         DataError: they have changed since training, or cannot be read.
@@ -44,6 +51,7 @@ def read_own_data(run: RunLike, *, allow_changed: bool = False, can_choose: bool
             run.tokenizer,
             max_tokens=run.config.model.max_seq_len,
             uses_labels=run.config.train.objective.predicts_classes,
+            progress=progress,
         )
     except (DataError, TokenizerError) as error:
         raise DataError(f"{error}; the run was trained on these: restore them{others}") from None

@@ -9,14 +9,14 @@ same to the bit on the machine that trained the run.
 import logging
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from clearformer.decoding.arguments import check_function
+from clearformer.decoding.arguments import OnStep, check_function
 from clearformer.device import RANDOM_NUMBERS, kept_random_state, resolve_device
 from clearformer.errors import CheckpointError, RunError, UserError
 from clearformer.model import build_undrawn
@@ -41,9 +41,6 @@ from clearformer.training.store.checkpoint import (
 from clearformer.training.store.folder import LrFactors, RunFolder, ThreadCounts, read_metrics
 from clearformer.training.store.state import are_equal, weights_of
 from clearformer.training.tasks import Task, make_task
-
-OnStep = Callable[[int, int], None]
-"""Called with how much of a long computation is done (steps, rows, gradients), and the total."""
 
 SAME_RATE = 1e-9
 SAME_RATE_AT_ZERO = 1e-12  # times the peak rate; next to the rate 0, no relative difference is small

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 import torch
 
-from clearformer.decoding.arguments import check_run, matrix_dtype
+from clearformer.data import Progress
+from clearformer.decoding.arguments import check_function, check_run, matrix_dtype
 from clearformer.errors import UserError, shown
 from clearformer.results import Result, plain
 from clearformer.runs.evaluation import DataChoice, evaluate_run
@@ -65,6 +66,7 @@ def evaluate(
     unseen: bool = False,
     dtype: torch.dtype | str | None = None,
     allow_changed: bool = False,
+    progress: Progress = lambda *_: None,
 ) -> Scores:
     """Evaluate a run on the task that it was trained for, on a whole split of its data or on files.
 
@@ -83,6 +85,8 @@ def evaluate(
             are in the training split too.
         dtype: The type of the matrix products (autocast), also by name (`bfloat16`). By default as in training.
         allow_changed: Whether to read the run's own data even if they have changed since training.
+        progress: Called with what is being done (such as `evaluating`), how much of it is done, and the total (None
+            where it is not known).
 
     Raises:
         RunError: the run has no such split, or no data of its own.
@@ -93,8 +97,9 @@ def evaluate(
     check_run(run, "config", "dtype")
     choice = DataChoice(split, _names(data), allow_changed)
     its_dtype = run.dtype if dtype is None else matrix_dtype(dtype)
+    check_function("progress", progress)
     options = EvaluationOptions(its_dtype, context, stride, beams, unseen)
-    report = evaluate_run(run, choice, options)
+    report = evaluate_run(run, choice, options, progress=progress)
     return Scores(report.values["loss"], report.values)
 
 

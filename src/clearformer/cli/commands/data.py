@@ -1,19 +1,16 @@
 """`clearformer data`: list the built-in data, prepare data as tokens, and inspect prepared data."""
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clearformer.cli.options import AsJson, show_log
+from clearformer.cli.progress import progress_bar
 from clearformer.errors import ClearformerError
 
 if TYPE_CHECKING:
     from clearformer.cli.views.datasets import DatasetView
-    from clearformer.data import Progress
 
 app = typer.Typer(
     help="List the built-in data; tokenize data, and inspect the result.",
@@ -106,16 +103,5 @@ def _prepared(overrides: list[str] | None, check: bool) -> "DatasetView":
 
     show_log()
     config = resolve_data([parse_override(override) for override in overrides or []])
-    with _progress_bar() as progress:
+    with progress_bar() as progress:
         return prepare_view(config.data, config.tokenizer, check=check, progress=progress)
-
-
-@contextmanager
-def _progress_bar() -> Iterator["Progress"]:
-    """Show a progress bar on standard error if it is a terminal, and remove it when the work is done."""
-    from rich.console import Console
-    from rich.progress import Progress as RichProgress
-
-    with RichProgress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("")
-        yield lambda doing, done, total: bar.update(task, description=doing, completed=done, total=total)

@@ -22,6 +22,7 @@ from clearformer.cli.options import (
     show_log,
     was_given,
 )
+from clearformer.cli.progress import progress_bar
 from clearformer.files import user_path
 
 app = typer.Typer(add_completion=False)
@@ -113,8 +114,8 @@ def command(
     trained = open_run(run, checkpoint, device, average)
     keep_freed_memory()  # every batch takes about as much
     its_options = EvaluationOptions(dtype_of(trained, dtype), context, stride, beams, unseen)
-    with named_as_options(("context", "stride", "beams")):
-        report = evaluate_run(trained, choice, its_options, spelled)
+    with named_as_options(("context", "stride", "beams")), progress_bar() as progress:
+        report = evaluate_run(trained, choice, its_options, spelled, progress)
     typer.echo(json.dumps(report.values) if as_json else evaluation_text(report))
     if figure is not None and report.classes is not None:
         confusion_matrix_figure(report.classes, figure, f"{trained.folder.path.name}, {choice.name}")

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from clearformer.decoding.arguments import check_function, check_run, check_whole, matrix_dtype
+from clearformer.decoding.arguments import OnStep, check_function, check_run, check_whole, matrix_dtype
 from clearformer.decoding.beam import Hypothesis, beam_search, check_n_best, search_settings
 from clearformer.decoding.loop import check_max_new_tokens
 from clearformer.decoding.text.inputs import Texts, encoded, texts_of, with_specials
@@ -59,6 +59,7 @@ def translate(
     dtype: torch.dtype | str | None = None,
     place: Callable[[int], str] = lambda number: f"sentence {number}",
     look: Callable[[list[list[Translation]]], None] | None = None,
+    on_step: OnStep = lambda *_: None,
 ) -> list[list[Translation]]:
     """Return the best translations of each sentence, best first; for an empty sentence, one empty translation.
 
@@ -79,6 +80,7 @@ def translate(
         dtype: The type of the matrix products (autocast), also by name (`bfloat16`). By default the caller's.
         place: Names a sentence in error messages by its number (from 1), such as a file and a line.
         look: Called with the translations of the first sentences, the next ones and so on, as soon as they are made.
+        on_step: Called after each batch with the number of sentences done and the total, empty ones left out.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -98,6 +100,7 @@ def translate(
     check_function("place", place)
     if look is not None:
         check_function("look", look)
+    check_function("on_step", on_step)
     limit = model.config.max_seq_len
     sources = encode_sources(tokenizer, texts_of(sentences), eos, limit, place)
 
@@ -109,7 +112,7 @@ def translate(
         )
         return [[_translation(tokenizer, hypothesis, eos) for hypothesis in best] for best in found]
 
-    translations = []
+    translations, n_done, n_full = [], 0, sum(map(bool, sources))
     with autocast(model.embed.weight.device, None if dtype is None else matrix_dtype(dtype)):
         for part in groups([len(source) for source in sources], BATCHES_IN_GROUP * batch_tokens):
             group = sources[part]
@@ -117,6 +120,8 @@ def translate(
             for places in batches([len(source) for source in group], batch_tokens):
                 for i, best in zip(places, translated([group[i] for i in places]), strict=True):
                     of_group[i] = best
+                n_done += len(places)
+                on_step(n_done, n_full)
             if look is not None:
                 look(of_group)
             translations += of_group

@@ -12,13 +12,14 @@ from clearformer.data import LabelledData
 from clearformer.data.labelled.batches import TooLong, in_length_order, padded, padded_length
 from clearformer.data.labelled.preparing import LabelledDataset, LabelledSplit
 from clearformer.decoding import Texts, evaluating
-from clearformer.decoding.arguments import check_function, check_run, check_whole, matrix_dtype
+from clearformer.decoding.arguments import OnStep, check_function, check_run, check_whole, matrix_dtype
 from clearformer.decoding.loop import NOT_FINITE
 from clearformer.decoding.text.inputs import encoded, texts_of, with_specials
 from clearformer.device import autocast
 from clearformer.errors import DataError, NonFiniteError, UserError, shown
 from clearformer.evaluation.classes.baseline import Baseline, tfidf_baseline
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
+from clearformer.evaluation.meter import counted
 from clearformer.model import Encoder, Transformer
 from clearformer.results import Result
 from clearformer.text import Tokenizer
@@ -55,8 +56,11 @@ def evaluate_classes(
     *,
     too_long: TooLong = "refuse",
     dtype: torch.dtype | None = None,
+    on_step: OnStep = lambda *_: None,
 ) -> ClassEvaluation:
     """Classify every text of a split, restoring the model's mode.
+
+    `on_step` is called after each batch with the number of texts done and the total.
 
     Raises:
         DataError: there are no texts, one is too long and may not be cut, or the numbers of labels and of the model's
@@ -72,6 +76,7 @@ def evaluate_classes(
     texts, pad_id = dataset.splits[split], pad_of(dataset.tokenizer)
     ordered = in_length_order(texts, BATCH_SIZE, model.config.max_seq_len, pad_id, too_long)
     parts = ((places, batch.tokens, batch.padding) for places, batch in ordered)
+    parts = counted(parts, lambda part: len(part[0]), len(texts), on_step)
     logprobs = class_logprobs(model, parts, len(texts), dtype)
     report = classification_report(texts.label_ids, logprobs.argmax(1), dataset.labels, logprobs)
     assert report.loss is not None

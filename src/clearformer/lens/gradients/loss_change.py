@@ -27,7 +27,7 @@ from torch.nn.functional import log_softmax
 
 from clearformer.config import differing
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_function, check_kind, check_run, check_whole
+from clearformer.decoding.arguments import OnStep, check_function, check_kind, check_run, check_whole
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import ClearformerError, UserError, count
 from clearformer.lens.causal.metrics import Metric, given_metric, loss_of, metric_of
@@ -38,7 +38,7 @@ from clearformer.model.attention import ProjectedHeads
 from clearformer.model.norms import at_least_float32
 from clearformer.runs.folders import Loaded, read_run
 from clearformer.runs.kept_weights import kept_steps
-from clearformer.runs.replay import OnStep, check_took, replay_run
+from clearformer.runs.replay import check_took, replay_run
 from clearformer.training.store.checkpoint import list_checkpoints, step_of
 from clearformer.training.store.folder import RunFolder
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from clearformer.decoding.arguments import check_function, check_run, check_seed
+from clearformer.decoding.arguments import OnStep, check_function, check_run, check_seed
 from clearformer.errors import CheckpointError, ClearformerError, RunError, UserError, shown
 from clearformer.hooks import hook_points
 from clearformer.lens.heads.scores import attention_to, induction_positions, repeated
@@ -27,7 +27,6 @@ from clearformer.lens.showing import Shown, Table
 from clearformer.model import Encoder, EncoderDecoder
 from clearformer.runs.folders import RunLike, read_run
 from clearformer.runs.kept_weights import find_kept, kept_steps
-from clearformer.runs.replay import OnStep
 from clearformer.training.store.folder import read_metrics
 
 THRESHOLD = 0.3  # of an induction score, which is a share of a head's attention

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from clearformer.data.locating.places import Span, in_short
 from clearformer.decoding import Text
-from clearformer.decoding.arguments import check_function, check_whole
+from clearformer.decoding.arguments import OnStep, check_function, check_whole
 from clearformer.decoding.text.samples import Run
 from clearformer.errors import count
 from clearformer.lens.inputs import Readable, quiet
@@ -42,7 +42,6 @@ from clearformer.lens.learning.reopening import (
     reopen,
 )
 from clearformer.lens.showing import Shown, Table, bars, number, quoted
-from clearformer.runs.replay import OnStep
 from clearformer.text.tokenizer import readable
 from clearformer.training.tasks import Task
 from clearformer.training.tasks.rows import rows_of_batch

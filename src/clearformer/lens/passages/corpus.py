@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 
 from clearformer.data import Prepared
 from clearformer.data.locating.places import Span, in_short
-from clearformer.decoding.arguments import check_function, check_run, check_whole
+from clearformer.decoding.arguments import OnStep, check_function, check_run, check_whole
 from clearformer.errors import UserError, count
 from clearformer.lens.inputs import quiet
 from clearformer.lens.passages.rows import MASKED_EVERY, MaskedRows, Row, Rows, losses_of, rows_of
@@ -28,7 +28,6 @@ from clearformer.lens.showing import Shown, Table, heat_map, visible
 from clearformer.runs.evaluation import HELD_OUT
 from clearformer.runs.folders import RunLike
 from clearformer.runs.own_data import read_own_data
-from clearformer.runs.replay import OnStep
 
 ROWS = 48  # by default
 LENGTH = 16  # tokens of a passage of running text

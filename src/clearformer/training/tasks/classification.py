@@ -187,7 +187,9 @@ class ClassificationTask(Task):
             data.split,
             too_long=too_long,
             dtype=options.dtype,
+            on_step=data.on_step("evaluating"),
         ).report
+        data.progress("training the baseline", 0, None)
         baseline = baseline_on(data, texts)
         figures = (*class_figures(scores, baseline), *chosen.figures)
         sections = (

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from clearformer.data import Dataset, LabelledData, Progress, TextData, prepare
+from clearformer.data import Dataset, LabelledData, Progress, Split, TextData, prepare
 from clearformer.data.labelled.batches import (
     LabelledBatches,
     check_lengths,
@@ -25,6 +25,7 @@ from clearformer.data.text.batches import IGNORED
 from clearformer.decoding import evaluating
 from clearformer.errors import DataError, count
 from clearformer.evaluation.masked import MaskedEvaluation, evaluate_masked
+from clearformer.evaluation.meter import counted
 from clearformer.evaluation.subsets import subset_of_labelled, subset_of_text
 from clearformer.model import Encoder
 from clearformer.text import Tokenizer, specials_of
@@ -89,6 +90,11 @@ def _rows_in_order(
     texts = texts if n_rows is None else subset_of_labelled(texts, n_rows)
     for _, batch in in_length_order(texts, MASKED_TOGETHER, length, pad_id, config.data.too_long):
         yield Rows(batch.tokens, batch.padding)
+
+
+def n_rows_of(split: Split | LabelledSplit, length: int) -> int:
+    """Return the number of texts in a split, or of rows of this length that hold its text."""
+    return len(split) if isinstance(split, LabelledSplit) else -(-len(split) // _content(length))
 
 
 def _content(length: int) -> int:
@@ -177,10 +183,8 @@ class MaskedTask(Task):
 
     @property
     def n_held_out(self) -> int:
-        length = len(self.dataset.splits.get("val", ()))
-        if isinstance(self.dataset, LabelledDataset):
-            return length
-        return -(-length // _content(self.config.model.max_seq_len))
+        split = self.dataset.splits.get("val")
+        return 0 if split is None else n_rows_of(split, self.config.model.max_seq_len)
 
     def check_measurable(self) -> None:
         if "val" not in self.dataset.splits:
@@ -232,7 +236,12 @@ class MaskedTask(Task):
             assert isinstance(data.config.data, LabelledData)
             length = trained.model.config.max_seq_len
             check_lengths([split], length, data.config.data.too_long, is_trained=True)
-        batches = masked_in_order(data.config, data.prepared, data.split)
+        batches = counted(
+            masked_in_order(data.config, data.prepared, data.split),
+            lambda batch: len(batch.tokens),
+            n_rows_of(split, trained.model.config.max_seq_len),
+            data.on_step("evaluating"),
+        )
         result = evaluate_masked(trained.model, batches, dtype=options.dtype)
         if result is None:
             raise DataError(

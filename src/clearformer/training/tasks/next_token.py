@@ -166,6 +166,7 @@ class NextTokenTask(Task):
             context=options.context,
             stride=options.stride,
             dtype=options.dtype,
+            on_step=data.on_step("evaluating"),
         )
         note = one_vocabulary(trained.tokenizer.vocab_size)
         if result.bits_per_char is not None:

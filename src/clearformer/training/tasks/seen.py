@@ -18,6 +18,7 @@ from clearformer.training.tasks.reports import Figure
 from clearformer.training.tasks.task import EvaluationData
 
 NAME = "also in training"
+COMPARING = "comparing with the training data"
 
 
 class Seen(NamedTuple):
@@ -49,6 +50,7 @@ def seen_text(data: EvaluationData, text: Split) -> Seen:
     train = _other_training_split(data)
     if train is None:
         return Seen((), {"also_in_train": None})
+    data.progress(COMPARING, 0, None)
     found = overlap(text, train, usual_width(text))
     share = f"{found.share:.1%}, in stretches of {count(found.width, 'token')} or more"
     return Seen((Figure(NAME, share),), {"also_in_train": found._asdict()})
@@ -66,6 +68,7 @@ def choose_rows(data: EvaluationData, rows: PairSplit | LabelledSplit, *, unseen
     everything = np.arange(len(rows))
     if train is None:
         return ChosenRows(everything, data.description, (), {"n_also_in_train": None, "n_left_out": 0})
+    data.progress(COMPARING, 0, None)
     seen = np.array(list(also_in(_sides(rows), _sides(train))), bool)
     n = int(seen.sum())
     if not unseen:

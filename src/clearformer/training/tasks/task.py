@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from clearformer.data import Prepared, Progress
 from clearformer.data.locating.places import Example
+from clearformer.decoding.arguments import OnStep
 from clearformer.errors import ConfigError, UserError
 from clearformer.model.config import ModelConfig
 from clearformer.text import Tokenizer
@@ -50,6 +52,7 @@ class EvaluationData:
         name: The name of the data in messages.
         description: How much of them is read, in words.
         training_data: Reads the data that the run was trained on.
+        progress: Called with the progress of the evaluation.
     """
 
     config: RunConfig
@@ -58,6 +61,11 @@ class EvaluationData:
     name: str
     description: str
     training_data: Callable[[], Prepared]
+    progress: Progress = lambda *_: None
+
+    def on_step(self, doing: str) -> OnStep:
+        """Return the function that reports the progress of one part of the evaluation."""
+        return partial(self.progress, doing)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 from clearformer.data import PairBatches, PairDataset, PairsData, PairSplit, Progress, prepare_pairs
 from clearformer.data.locating.places import Example
 from clearformer.data.pairs.merge_dropout import ReadAnew
+from clearformer.decoding.arguments import OnStep
 from clearformer.decoding.text.translations import translate
 from clearformer.errors import MissingPackageError, count, shortened
 from clearformer.evaluation.subsets import pairs_at, subset_of_pairs
@@ -137,8 +138,14 @@ class TranslationTask(Task):
         """Measure how well an encoder-decoder predicts given translations, and how good its own are."""
         chosen = choose_rows(data, data.prepared.splits[data.split], unseen=options.unseen)
         split = pairs_at(data.prepared.splits[data.split], chosen.indices)
-        forced = evaluate_pairs(trained.model, split, trained.tokenizer, dtype=options.dtype)
-        of_search, values = own_translations(trained, split, options)
+        forced = evaluate_pairs(
+            trained.model,
+            split,
+            trained.tokenizer,
+            dtype=options.dtype,
+            on_step=data.on_step("evaluating"),
+        )
+        of_search, values = own_translations(trained, split, options, data.on_step("translating"))
         predicted = f"{count(forced.n_tokens, 'token')} of {count(forced.n_pairs, 'translation')}"
         figures = accuracy_figures(forced, "the tokens", predicted, chosen.description)
         sections = (
@@ -184,12 +191,17 @@ class TranslationTask(Task):
 
 
 def own_translations(
-    trained: TrainedModel, split: PairSplit, options: EvaluationOptions
+    trained: TrainedModel, split: PairSplit, options: EvaluationOptions, on_step: OnStep
 ) -> tuple[str, dict[str, Any]]:
     """Translate a split; return the scores in words and for JSON, or the reason why there are none."""
     try:
         own = evaluate_translation(
-            trained, split.source_texts, split.target_texts, beams=options.n_beams, dtype=options.dtype
+            trained,
+            split.source_texts,
+            split.target_texts,
+            beams=options.n_beams,
+            dtype=options.dtype,
+            on_step=on_step,
         )
     except MissingPackageError as missing:  # the loss is not lost by it
         return f"Not translated: {missing}", {"bleu": None, "bleu_lowercase": None, "chrf": None}
