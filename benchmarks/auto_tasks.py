@@ -1,13 +1,14 @@
 """The preset `auto` for pairs and labelled texts, beside settings by hand, by the same clock.
 
     python benchmarks/auto_tasks.py [--data multi30k trec ...] [--parts 1 0.25] [--seconds 20 60 180] [--json FILE]
-        [--decisions layers batches ...] [--runs FOLDER]
+        [--decisions layers batches ...] [--hand "KEY=VALUE ..." ...] [--seeds 1 2 ...] [--runs FOLDER]
 
-For each data set, part of its training texts and time, one after another, each with the whole machine and seed 1:
-`auto`; the same with one of its decisions (of --decisions: all) changed by hand (`by_hand`); for labelled texts the
-baseline of `eval` as well. None finds the tokens that another has prepared. BLEU by beam search of 5, and accuracy in
-percent, are of the data's own validation texts. What stands in the JSON file already is not run again. CLEARFORMER_DATA
-names the folder of the data. Prints one JSON object.
+For each data set, part of its training texts, time and seed, one after another, each with the whole machine: `auto`;
+the same with one of its decisions (of --decisions: all) changed by hand (`by_hand`), and with each group of settings in
+--hand; for labelled texts the baseline of `eval` as well. None finds the tokens that another has prepared. BLEU by beam
+search of 5, and accuracy in percent, are of the data's own validation texts; of several seeds the means are compared.
+What stands in the JSON file already is not run again. CLEARFORMER_DATA names the folder of the data. Prints one JSON
+object.
 """
 
 import argparse
@@ -16,8 +17,9 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from training_runs import last_metrics, run_and_evaluate
@@ -32,6 +34,9 @@ from clearformer.training.store.folder import RunFolder
 PAIRS = ("multi30k", "dates")
 DECISIONS = ("vocabulary", "rate", "layers", "dropout", "batches")
 CACHE = cache_folder()  # the user's own
+Changed = Callable[[RunConfig], dict[str, list[str]]]
+"""Returns the settings by hand, by label, for the run that `auto` chose."""
+
 DRAWN = 20_161  # the seed by which a part of the training texts is drawn
 
 
@@ -94,7 +99,7 @@ def by_hand(run: RunConfig, decisions: Sequence[str] = DECISIONS) -> dict[str, l
 
 def trained(data: list[str], seconds: int, settings: list[str], runs: Path, name: str) -> dict[str, Any]:
     """One run: its score, its steps, and where there is one the score of the baseline."""
-    given = ["auto", *data, "seed=1", f"train.max_wall_seconds={seconds}", *settings]
+    given = ["auto", *data, f"train.max_wall_seconds={seconds}", *settings]
     use_cache_of_rates_alone(runs.parent / f"cache-{name}")
     said = run_and_evaluate(given, name, runs)
     found = {
@@ -132,26 +137,37 @@ def described(run: RunConfig) -> str:
     )
 
 
-def measure(name: str, part: float, seconds: int, decisions: Sequence[str], scratch: Path) -> dict[str, Any]:
-    """All runs of a part of a data set in a time."""
+def measure(
+    name: str, part: float, seconds: int, seeds: Sequence[int], changed: Changed, scratch: Path
+) -> dict[str, Any]:
+    """All runs of a part of a data set in a time: of each seed that of `auto`, then those by hand."""
     folder = scratch / f"{name}-{part:g}-{seconds}"
     shutil.rmtree(folder, ignore_errors=True)  # what a run that was ended left there
     folder.mkdir(parents=True)
     data = (write_pairs if name in PAIRS else write_labelled)(folder, name, part)
     runs = folder / "runs"
-    own = trained(data, seconds, [], runs, "auto")
-    config = RunFolder(runs / "auto").read_config()
-    others = {
-        label: trained(data, seconds, settings, runs, f"hand-{i}")
-        for i, (label, settings) in enumerate(by_hand(config, decisions).items())
-    }
-    best = max(each["score"] for each in others.values())
+    own, others = {}, {}
+    for seed in seeds:
+        own[seed] = trained(data, seconds, [f"seed={seed}"], runs, f"auto-{seed}")
+        chosen = RunFolder(runs / f"auto-{seed}").read_config()
+        for i, (label, settings) in enumerate(changed(chosen).items()):
+            one = trained(data, seconds, [f"seed={seed}", *settings], runs, f"hand-{i}-{seed}")
+            others.setdefault(label, {})[seed] = one
+    of_auto, by_label = of_seeds(own), {label: of_seeds(each) for label, each in others.items()}
+    best = max(each["score"] for each in by_label.values())
     return {
-        "auto": own,
-        "shape": described(config),
-        "by hand": others,
-        "behind": round(best - own["score"], 2),
+        "auto": of_auto,
+        "shape": described(RunFolder(runs / f"auto-{seeds[0]}").read_config()),
+        "by hand": by_label,
+        "behind": round(best - of_auto["score"], 2),
     }
+
+
+def of_seeds(runs: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """A run as it is, or several that differ in the seed, with the mean of their scores."""
+    if len(runs) == 1:
+        return next(iter(runs.values()))
+    return {"score": round(fmean(run["score"] for run in runs.values()), 2), "of seeds": runs}
 
 
 def main() -> None:
@@ -162,10 +178,20 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=["multi30k", "trec", "agnews"])
     parser.add_argument("--parts", type=float, nargs="+", default=[1.0, 0.25])
     parser.add_argument("--seconds", type=int, nargs="+", default=[20, 60, 180])
-    parser.add_argument("--decisions", nargs="+", choices=DECISIONS, default=list(DECISIONS))
+    parser.add_argument("--decisions", nargs="*", choices=DECISIONS, default=list(DECISIONS))
+    parser.add_argument("--hand", nargs="+", default=[], help="further settings by hand, separated by spaces")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--runs", type=Path, help="where runs are kept; else they are deleted at the end")
     options = parser.parse_args()
+    if not options.decisions and not options.hand:
+        parser.error("nothing to compare auto with: give --decisions or --hand")
+
+    def changed(run: RunConfig) -> dict[str, list[str]]:
+        return by_hand(run, options.decisions) | {given: given.split() for given in options.hand}
+
+    numbers = ", ".join(map(str, options.seeds))
+    of_several = f", seeds {numbers}" if len(options.seeds) > 1 else ""
     report: dict[str, Any] = {}
     if options.json and options.json.exists():
         report = json.loads(options.json.read_text())
@@ -173,10 +199,10 @@ def main() -> None:
         for seconds in options.seconds:
             for name in options.data:
                 for part in options.parts:
-                    label = f"{part:g} of {name}, {seconds} s"
+                    label = f"{part:g} of {name}, {seconds} s{of_several}"
                     if label not in report:
                         scratch = options.runs or Path(temporary)
-                        report[label] = measure(name, part, seconds, options.decisions, scratch)
+                        report[label] = measure(name, part, seconds, options.seeds, changed, scratch)
                     if options.json:
                         options.json.write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps(report, indent=1))

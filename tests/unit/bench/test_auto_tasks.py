@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -50,3 +51,27 @@ def test_no_run_finds_what_another_has_prepared(
         benchmark.trained([], 20, [], tmp_path / "runs", name)
     assert found == [["rates.json"]] * 2
     assert [each.name for each in (tmp_path / "user").iterdir()] == ["rates.json"]
+
+
+def test_auto_and_what_is_by_hand_take_turns_over_the_seeds(
+    load_benchmark: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    benchmark = load_benchmark("auto_tasks")
+    ran: list[list[str]] = []
+
+    def trained(data: list[str], seconds: int, settings: list[str], runs: Path, name: str) -> dict[str, Any]:
+        ran.append(settings)
+        seed, better = int(settings[0].removeprefix("seed=")), len(settings) - 1
+        return {"score": 80.0 + seed + better, "settings": settings}
+
+    monkeypatch.setattr(benchmark, "trained", trained)
+    monkeypatch.setattr(benchmark, "write_labelled", lambda *_: [])
+    monkeypatch.setattr(benchmark, "RunFolder", lambda _: SimpleNamespace(read_config=lambda: None))
+    monkeypatch.setattr(benchmark, "described", lambda _: "a shape")
+    found = benchmark.measure("trec", 1.0, 20, [1, 4], lambda _: {"longer": ["a=1", "b=2"]}, tmp_path)
+    assert ran == [["seed=1"], ["seed=1", "a=1", "b=2"], ["seed=4"], ["seed=4", "a=1", "b=2"]]
+    assert found["auto"]["score"] == 82.5
+    assert found["by hand"]["longer"]["of seeds"][4]["score"] == 86.0
+    assert found["behind"] == 2.0
+    one = benchmark.measure("trec", 1.0, 20, [3], lambda _: {"longer": ["a=1"]}, tmp_path)
+    assert one["auto"] == {"score": 83.0, "settings": ["seed=3"]}
