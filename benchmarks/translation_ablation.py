@@ -63,6 +63,17 @@ VARIANTS = {
     "another matrix for the head": ["model.tie_embeddings=false"],
     "moving average of the weights 0.99": ["train.ema=0.99"],
     "lower case": ["tokenizer.lowercase=true"],
+    "Adam, rate 0.004": ["train.optimizer=adam", "train.lr=0.004"],
+    "Adam, rate 0.002": ["train.optimizer=adam", "train.lr=0.002"],
+    "half the rate": ["train.lr=0.0035", "train.optimizer.adam_lr=0.005"],
+    "twice the rate": ["train.lr=0.014", "train.optimizer.adam_lr=0.02"],
+    "batches of 768 tokens": ["train.objective.batch_tokens=768"],
+    "batches of 3,072 tokens": ["train.objective.batch_tokens=3072"],
+    "sinusoidal positions": ["model.position=sinusoidal"],
+    "LayerNorm": ["model.norm=layernorm"],
+    "no QK-norm": ["model.attention.qk_norm=none"],
+    "post-norm": ["model.placement=post", "model.final_norm=false"],
+    "ReLU": ["model.ffn=relu", "model.ffn.d_ff=256"],
 }
 TWICE = {
     "twice the time": "preset",
