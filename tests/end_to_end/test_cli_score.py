@@ -70,6 +70,11 @@ def test_a_prefix_and_standard_input(
     assert [len(line["logprobs"]) for line in found] == [4, 4]
 
 
+def test_a_character_of_an_output_is_counted_within_it(refuses: Says, lines: Callable[..., str]) -> None:
+    message = refuses("score", "pairs", lines("le 3 mai\tMay Q"))
+    assert "lines.txt, line 1, output: 'Q' (U+0051), character 5 of it" in message
+
+
 def test_pairs_are_a_text_and_its_output(answers: Answers, refuses: Says, lines: Callable[..., str]) -> None:
     source, target = "le 3 mai", "May 3, 2003"
     found = answers("score", "pairs", lines(f"{source}\t{target}", ""), "--device", "cpu")["lines"]

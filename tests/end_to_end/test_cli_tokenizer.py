@@ -550,6 +550,26 @@ def test_compare_prints_a_table_and_an_example_cut_by_each(sayings: Path, column
     assert "the|␣" in out
 
 
+@pytest.mark.parametrize("out", ["", ".", "/", "folder"])
+def test_a_folder_is_no_file_to_write(
+    out: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    message = refusal("train", corpus, "--kind", "byte", "--out", out, "--force")
+    assert message.startswith("--out: ")
+    assert " is a folder; name a file, such as " in message
+
+
+def test_a_file_beside_the_one_to_write_is_named(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "odd_config.json").write_text("{")
+    message = refusal("train", corpus, "--kind", "byte", "--out", tmp_path / "odd.json")
+    assert message.startswith(f"{tmp_path / 'odd.json'}: odd_config.json beside it is damaged")
+    result = run("train", corpus, "--kind", "byte", "--out", corpus / "t.json")
+    assert isinstance(result.exception, ClearformerError)
+    assert "cannot be written" in str(result.exception)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -586,6 +606,7 @@ def test_compare_prints_a_table_and_an_example_cut_by_each(sayings: Path, column
             ["corpus.txt", "--held-out", "missing.txt", "--kinds", "byte"],
             "missing.txt: there is no such file",
         ),
+        (["corpus.txt", "--held-out", "missing.txt"], "--held-out "),
         (["missing.txt", "--held-out", "corpus.txt", "--tokenizer", "byte"], "missing.txt: there is no such"),
     ],
 )

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -279,6 +280,12 @@ def test_a_line_longer_than_the_positions_is_named(fails: Fails, tmp_path: Path)
     assert f"at most {M}" in line
 
 
+def test_a_file_called_like_an_option_is_no_option(fails: Fails, tmp_path: Path) -> None:
+    (tmp_path / "file 2.txt").write_text("a" * M + "\n")
+    with chdir(tmp_path):
+        assert ": file 2.txt, line 1: " in fails("translate", "pairs", "file 2.txt")
+
+
 def test_references_of_another_number_are_refused_with_both(fails: Fails, file: Path, tmp_path: Path) -> None:
     reference = tmp_path / "reference.txt"
     reference.write_text("a\nb\n")
@@ -336,7 +343,7 @@ def test_each_family_is_sent_to_its_own_command(fails: Fails, file: Path) -> Non
 def test_an_option_without_effect_is_named_as_it_is_typed(fails: Fails) -> None:
     given = ("generate", "text", "--prompt", "abc", "--beams", "2")
     assert fails(*given, "--compile").endswith(
-        "--compile: beam search does not sample; omit --compile or --beams"
+        "--compile: beam search does not have it; omit --compile or --beams"
     )
     assert fails(*given, "--top-k", "3").endswith(
         "--top-k: beam search does not sample; omit --top-k or --beams"
@@ -402,7 +409,6 @@ def test_generate_with_beams_is_the_likeliest_text(says: Says) -> None:
         "--repetition-penalty",
         "--seed",
         "--stop",
-        "--lookup",
     ],
 )
 def test_beams_and_what_samples_are_drawn_by_exclude_each_other(fails: Fails, option: str) -> None:

@@ -1,6 +1,7 @@
 """Options and arguments that several commands share, and the checks of their values."""
 
 import logging
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -110,9 +111,9 @@ def named_as_options(names: Collection[str], others: Mapping[str, str] | None = 
     try:
         yield
     except UserError as error:
-        argument, space, rest = str(error).partition(" ")
-        if argument.endswith(","):  # a file and its line, whatever the file's name
+        if re.match(r"[^:]+, line \d", str(error)):  # a file and its line, whatever the file's name
             raise
+        argument, space, rest = str(error).partition(" ")
         for name in (argument.rstrip(":").replace(".", "_"), argument.partition(".")[0].rstrip(":")):
             option = options.get(name)
             if option is not None:

@@ -90,9 +90,12 @@ def _fonts_with(missing: set[int]) -> list[str]:
             fontManager.addfont(path)  # installed since matplotlib listed them
     found: list[str] = []
     for font in fontManager.ttflist:
-        if font.name != LAST_RESORT and not missing.isdisjoint(letters := _letters_of(font.fname)):
-            found.append(font.name)
-            missing = missing - letters
+        if font.name == LAST_RESORT:
+            continue
+        with suppress(RuntimeError, OSError):  # a damaged font, or one removed since matplotlib listed it
+            if not missing.isdisjoint(letters := _letters_of(font.fname)):
+                found.append(font.name)
+                missing = missing - letters
     return found
 
 

@@ -136,7 +136,7 @@ def score(
             raise UserError(f"{name}: only a decoder takes it; model.family is {model.config.family}")
     pieces: Iterable[_Piece]
     if isinstance(model, EncoderDecoder):
-        rows = encoded(tokenizer.for_targets, _written(given, outputs), place)
+        rows = encoded(tokenizer.for_targets, _written(given, outputs), lambda n: f"{place(n)}, output")
         pieces = _outputs(model, tokenizer, given, rows, place)
     elif isinstance(model, Decoder):
         marks = [] if tokenizer.bos_id is None else [tokenizer.bos_id]

@@ -6,7 +6,10 @@ import pytest
 from rich.cells import cell_len
 from sklearn import metrics
 
+from clearformer.errors import TokenizerError
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
+from clearformer.evaluation.classes.scores import encode_texts
+from clearformer.text import CharTokenizerSpec, specials_of
 
 NAMES = ("no", "perhaps", "yes")
 LABELS = [0, 0, 0, 1, 1, 2, 2]
@@ -137,3 +140,10 @@ def test_what_does_not_fit_is_refused(labels: list[int], predictions: list[int],
         classification_report(labels, predictions, NAMES)
     with pytest.raises(ValueError, match=r"logprobs must be \[2 3\]"):
         classification_report([0, 1], [0, 1], NAMES, np.zeros((2, 2)))
+
+
+def test_an_unknown_character_is_counted_in_the_text_as_it_was_given() -> None:
+    tokenizer = CharTokenizerSpec().train(["one two"], specials_of("encoder"))
+    with pytest.raises(TokenizerError, match=r"^text 1: 'é' \(U\+00E9\), character 9 of it"):
+        encode_texts(tokenizer, ["    one é"], lambda n: f"text {n}")
+    assert [len(row) for row in encode_texts(tokenizer, ["  one ", " "], str)] == [5, 0]

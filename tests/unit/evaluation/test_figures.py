@@ -71,6 +71,18 @@ def test_letters_that_the_font_lacks_come_from_an_installed_one(tmp_path: Path) 
     assert len(plain.get_fontfamily()) == 1
 
 
+def test_a_font_that_was_removed_since_it_was_listed_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.font_manager import FontEntry, fontManager
+
+    gone = FontEntry(fname=str(tmp_path / "gone.ttf"), name="Gone")
+    monkeypatch.setattr(fontManager, "ttflist", [gone, *fontManager.ttflist])
+    with saved_figure(tmp_path / "a.png", 3, 2) as figure:
+        text = figure.subplots().text(0, 0, "a\u20e4")
+    assert {"STIXGeneral", "DejaVu Math TeX Gyre"} & set(text.get_fontfamily())
+
+
 def test_a_figure_needs_a_known_ending_and_a_place(report: ClassificationReport, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"confusion.txt: a figure is written as .png, .svg, .pdf"):
         confusion_matrix_figure(report, tmp_path / "confusion.txt")

@@ -30,10 +30,8 @@ LONGEST_EXAMPLE = 40  # characters of a prompt that a hint repeats
 
 app = typer.Typer(add_completion=False)
 
-FOR_SAMPLES = (
-    *("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop"),
-    *("compiled", "lookup", "int8"),
-)
+FOR_SAMPLES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop")
+NOT_FOR_BEAMS = ("compiled", "lookup", "int8")
 FOR_CHANCE = ("top_k", "top_p", "min_p")
 
 
@@ -118,6 +116,7 @@ def command(
 
     if beams is not None:
         check_without_effect(context, FOR_SAMPLES, "beam search does not sample", "--beams")
+        check_without_effect(context, NOT_FOR_BEAMS, "beam search does not have it", "--beams")
     elif temperature == 0:
         check_without_effect(context, FOR_CHANCE, "temperature 0 does not sample", "--temperature")
     is_typed = prompt != "-"
@@ -170,10 +169,10 @@ def command(
 def default_prompt(run: "Run") -> str:
     """Return a newline, or for a tokenizer that lacks it an empty text, which begins with <bos>."""
     try:
-        run.tokenizer.encode("\n")
+        tokens = run.tokenizer.encode("\n")
     except TokenizerError:
         return ""
-    return "\n"
+    return "" if run.tokenizer.unk_id in tokens.tolist() else "\n"
 
 
 def check_known_characters(run: "Run", prompt: str, name: str) -> None:

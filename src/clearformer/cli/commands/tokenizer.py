@@ -16,7 +16,15 @@ from clearformer.cli import standard_input
 from clearformer.cli.commands_to_type import to_type
 from clearformer.cli.options import AsJson, check_not_empty, check_utf8, named_as_options
 from clearformer.cli.views.tokens import description, print_comparison, print_tokens, tokens_as_data
-from clearformer.errors import DataError, UserError, did_you_mean, shortened, shown, worded_for
+from clearformer.errors import (
+    DataError,
+    TokenizerError,
+    UserError,
+    did_you_mean,
+    shortened,
+    shown,
+    worded_for,
+)
 from clearformer.files import runs_folder, user_path
 
 if TYPE_CHECKING:  # these take time to import, and `--help` needs none of them
@@ -32,7 +40,7 @@ HELD_OUT = 0.1  # the share held out of every text, taken from its end
 EXAMPLE_WORDS = (5, 25)
 MOST_EXAMPLE_CHARS = 200  # Chinese, for one, writes whole paragraphs without a space
 EXAMPLES_TRIED = 100
-OPTIONS_OF_SETTINGS = {"data.path=": "", "data.field=": "--field "}
+OPTIONS_OF_SETTINGS = {"data.path=": "", "data.val_path=": "--held-out ", "data.field=": "--field "}
 OPTIONS_OF_KINDS = {"tokenizer.kind=": "--kind ", "kind=": "--kind ", "vocab_size=": "--vocab-size "}
 OPTIONS_OF_COMPARED_KINDS = OPTIONS_OF_KINDS | {"tokenizer.kind=": "--kinds ", "kind=": "--kinds "}
 
@@ -116,15 +124,21 @@ def train(
 ) -> None:
     """Train a tokenizer and write tokenizer.json."""
     from clearformer.data.text.sources import check_field_is_read
-    from clearformer.text import specials_of
+    from clearformer.text import located, specials_of
     from clearformer.text.kinds.imported import config_path, named_roles
 
     check_not_empty("PATH", paths or [])
     check_not_empty("--field", [field])
     out = user_path(out)
+    if not out.name or out.is_dir():
+        raise UserError(f"--out: {out} is a folder; name a file, such as {out / 'tokenizer.json'}")
     if out.exists() and not force:
         raise UserError(f"{out} exists: choose another --out, or add --force to replace it")
-    if named_roles(out) is not None:
+    try:
+        names_special_tokens = named_roles(out) is not None
+    except TokenizerError as error:
+        raise located(error, str(out)) from None
+    if names_special_tokens:
         raise UserError(
             f"{config_path(out)} exists and names the special tokens of {out.name}, those of another tokenizer: choose "
             "another --out, or move it away"

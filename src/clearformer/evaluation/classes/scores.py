@@ -16,7 +16,7 @@ from clearformer.decoding.arguments import OnStep, check_function, check_run, ch
 from clearformer.decoding.loop import NOT_FINITE
 from clearformer.decoding.text.inputs import encoded, texts_of, with_specials
 from clearformer.device import autocast
-from clearformer.errors import DataError, NonFiniteError, UserError, shown
+from clearformer.errors import DataError, NonFiniteError, TokenizerError, UserError, shown
 from clearformer.evaluation.classes.baseline import Baseline, tfidf_baseline
 from clearformer.evaluation.classes.metrics import ClassificationReport, classification_report
 from clearformer.evaluation.meter import counted
@@ -240,9 +240,14 @@ def encode_texts(
     """
     before, behind = (mark.tolist() for mark in tokenizer.marks)
     contents = [text.strip() if isinstance(text, str) else text for text in texts]
+    try:
+        rows = encoded(tokenizer, contents, place)
+    except TokenizerError:
+        encoded(tokenizer, texts, place)  # counts the characters of the text as it was given
+        raise
     return [
         np.array(with_specials(ids, before, behind) if content else [], np.int32)
-        for content, ids in zip(contents, encoded(tokenizer, contents, place), strict=True)
+        for content, ids in zip(contents, rows, strict=True)
     ]
 
 

@@ -195,9 +195,11 @@ def named_roles(path: Path) -> dict[str, str] | None:
     beside = config_path(path)
     try:
         content = parse_json(beside.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError):
+    except OSError as error:
+        raise TokenizerError(f"{beside.name} beside it cannot be read: {error.strerror}") from None
+    except ValueError:
         raise TokenizerError(
             f"{beside.name} beside it is damaged; download it again, or move it away"
         ) from None
