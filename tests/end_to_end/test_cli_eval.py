@@ -591,6 +591,24 @@ def test_a_run_of_files_without_a_header_is_evaluated_on_files_with_one(
         *("train", "classify", f"data.path={tmp_path / 'bare.tsv'}", "data.columns=text,label", *settings),
         *("--run", "bare"),
     )
-    files = ("bare.tsv", "headed.tsv", "named.jsonl")
+    (tmp_path / "turned.tsv").write_text(
+        "label\ttext\n" + "".join(f"{label}\t{text}\n" for text, label in rows)
+    )
+    files = ("bare.tsv", "headed.tsv", "named.jsonl", "turned.tsv")
     found = [json.loads(says("eval", "bare", "--json", "--data", str(tmp_path / name))) for name in files]
-    assert found[0]["loss"] == found[1]["loss"] == found[2]["loss"]
+    assert len({each["loss"] for each in found}) == 1
+
+
+def test_a_plain_text_for_a_run_on_json_lines(says: Says, answers: Answers, tmp_path: Path) -> None:
+    lines = TEXT.splitlines()
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps({"words": line}) + "\n" for line in lines))
+    (tmp_path / "plain.txt").write_text(TEXT)
+    own = (
+        f"data.path={tmp_path / 'lines.jsonl'}",
+        "data.field=words",
+        "model.max_seq_len=13",
+        "tokenizer=byte",
+    )
+    says("train", "quick", *TINY, *own, "train.batch_size=2", "--run", "json")
+    assert answers("eval", "json", "--data", str(tmp_path / "plain.txt"))["n_chars"] == len(TEXT) - 1
+    assert answers("eval", "json", "--data", str(tmp_path / "lines.jsonl"))["n_tokens"] > 100

@@ -258,3 +258,18 @@ def test_what_an_earlier_command_imported_is_no_part_of_a_later_one_s_advice(
     assert all(command.endswith(" --import own.py") for command in next_commands(with_import))
     without, _ = trains(*begun, "--run", "b")
     assert not any("--import" in command for command in next_commands(without))
+
+
+def test_a_character_that_a_pretrained_run_does_not_know_is_no_matter_of_the_tokenizer(
+    trains: Trains, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "known.txt").write_text("the cat sat on the mat\n" * 40)
+    (tmp_path / "other.txt").write_text("The cat sat on the mat\n" * 40)
+    own = ("quick", "model.attention.n_heads=2", "model.max_seq_len=8", "train.batch_size=2")
+    trains(*own, "data.path=known.txt", "--run", "known")
+    capsys.readouterr()
+    assert main(["train", *SMALL, *own, "data.path=other.txt", "train.pretrained=known"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "'T' (U+0054) is not among this tokenizer's" in line
+    assert line.endswith("runs/known: use texts that it knows, or begin without it")
+    assert "tokenizer.unk" not in line

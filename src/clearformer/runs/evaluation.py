@@ -7,9 +7,10 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from clearformer.config import resolve
-from clearformer.data import Data, LabelledData, Prepared, Progress, prepare_data
+from clearformer.data import Data, LabelledData, Prepared, Progress, TextData, open_source, prepare_data
 from clearformer.data.kinds import KINDS
 from clearformer.data.labelled.reading import names_its_fields
+from clearformer.data.text.sources import reads_json_lines
 from clearformer.decoding.loop import NOT_FINITE
 from clearformer.errors import ConfigError, NonFiniteError, RunError, UserError, shown, worded_for
 from clearformer.files import user_path, whole_path
@@ -180,8 +181,8 @@ def other_data(run: RunLike, choice: DataChoice, spelled: Spelled, progress: Pro
         UserError: there are too many files, or a name is not valid.
         DataError: the data cannot be used.
     """
-    config = run.config.replace(data=data_of_files(run.config.data, choice.files, spelled))
     with worded_for(AS_IN_THE_RUN | as_given(choice.files, spelled)):
+        config = run.config.replace(data=data_of_files(run.config.data, choice.files, spelled))
         prepared = prepare_data(
             config.data,
             run.tokenizer,
@@ -227,6 +228,9 @@ def data_of_files(own: Data, files: Sequence[str], spelled: Spelled = str) -> Da
     if columns and len(files) == 1 and names_its_fields(user_path(files[0]), columns):
         del inherited["columns"]  # of files without a header, as the run's own are
     try:
-        return resolve(kind, inherited | own.settings_of_files(files) | {"val_fraction": 0.0})
+        data: Data = resolve(kind, inherited | own.settings_of_files(files) | {"val_fraction": 0.0})
     except ConfigError as error:
         raise UserError(f"{spelled('data')}: {error}") from None
+    if isinstance(data, TextData) and not reads_json_lines([open_source(data)]):
+        data = data.replace(field=TextData.model_fields["field"].default)  # the run's own are JSON lines
+    return data

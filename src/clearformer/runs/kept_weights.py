@@ -37,9 +37,10 @@ def find_weights(folder: RunFolder, checkpoint: str, average: int) -> tuple[Path
     A run in progress deletes old checkpoints. If one is gone before it is read, they are listed again.
     """
     for _ in range(TIMES_LISTED):
-        path = find_checkpoint(folder, checkpoint)
-        paths = [path] if average == 1 else last_checkpoints(folder, step_of(path), average)
+        paths = list_checkpoints(folder.checkpoints)[:1]  # which tells the best one
         try:
+            path = find_checkpoint(folder, checkpoint)
+            paths = [path] if average == 1 else last_checkpoints(folder, step_of(path), average)
             return path, mean_weights(paths)
         except CheckpointError:
             if all(each.is_dir() for each in paths):

@@ -12,9 +12,10 @@ from clearformer.config import Spec, as_written, resolve, to_toml
 from clearformer.data import Progress
 from clearformer.data.reading import nearest_beside
 from clearformer.device import resolve_compile, resolve_dtype
-from clearformer.errors import ConfigError, DataError
+from clearformer.errors import ConfigError, DataError, worded_for
 from clearformer.files import whole_path
 from clearformer.text import Tokenizer
+from clearformer.text.kinds.char import OF_A_NEW_TOKENIZER
 from clearformer.training.config import MAY_CHANGE, TRAIN_MAY_CHANGE, RunConfig
 from clearformer.training.planning.duration import compile_pays
 from clearformer.training.processes.distributed import Processes
@@ -66,8 +67,11 @@ def open_task(
         DataError, TokenizerError: the data cannot be used.
         ConfigError: the data and the configuration do not fit each other.
     """
-    task = task_type(config.train.objective)
-    with processes.first_here_first():
+    task, pretrained = task_type(config.train.objective), config.train.pretrained
+    those = (
+        f"the tokens are those of train.pretrained={pretrained}: use texts that it knows, or begin without it"
+    )
+    with processes.first_here_first(), worded_for({OF_A_NEW_TOKENIZER: those} if pretrained else {}):
         dataset = task.prepare(config, tokenizer, progress)
     config = task.fit(config, dataset)
     config = config.replace(data=with_absolute_paths(config.data))

@@ -616,6 +616,15 @@ def test_what_steers_the_texts_of_transformers_alone_is_told(
     assert (told in caplog.text) if told else not caplog.text
 
 
+@pytest.mark.parametrize(("family", "told"), [("encoder-decoder", False), ("decoder", True)])
+def test_a_translation_has_no_padding_here_either(
+    with_fields: WithFields, caplog: pytest.LogCaptureFixture, family: Any, told: bool
+) -> None:
+    folder = with_tokenizer(with_fields(pad_token_id=2, eos_token_id=1), suppress_tokens=[2])
+    read_tokenizer(folder, read_fields(folder), TINY.replace(family=family))
+    assert ("suppress_tokens=[2]" in caplog.text) == told
+
+
 @pytest.mark.parametrize("document", [{}, {"model": None}, {"model": 5}])
 def test_a_tokenizer_without_a_model_is_refused(folder: Path, document: dict[str, Any]) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(document))

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,26 @@ def test_weights_that_are_deleted_while_they_are_read_are_looked_for_again(
     monkeypatch.setattr(kept_weights, "load_file", after_it_is_gone)
     place, weights = kept_weights.find_weights(folder, "latest", 1)
     assert (step_of(place), weights.keys()) == (3, model.state_dict().keys())
+
+
+def test_the_best_is_looked_for_again_where_the_newest_which_tells_it_is_deleted(
+    written: Callable[..., RunFolder], model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = written("a", step=3)
+    best = Progress(step=4, best_step=3, best_val_loss=1.0)
+    save_checkpoint(folder.checkpoints, Checkpoint(best, model.state_dict(), {}))
+    newest = save_checkpoint(folder.checkpoints, Checkpoint(replace(best, step=5), model.state_dict(), {}))
+    find = kept_weights.best_step
+
+    def after_it_is_gone(checkpoints: Path) -> int | None:
+        if newest.exists():
+            shutil.rmtree(newest)
+            raise CheckpointError(f"{newest}: damaged: manifest.json is missing or invalid")
+        return find(checkpoints)
+
+    monkeypatch.setattr(kept_weights, "best_step", after_it_is_gone)
+    place, _ = kept_weights.find_weights(folder, "best", 1)
+    assert step_of(place) == 3
 
 
 @pytest.mark.parametrize(("asked", "may_be_replayed"), [("2", True), ("7", False), ("never", False)])

@@ -277,9 +277,24 @@ def test_samples_on_the_way_are_told(trained: Trained) -> None:
 def test_a_prompt_that_the_text_cannot_spell_is_refused_before_anything_is_done(
     trained: Trained, run_folder: Folders
 ) -> None:
-    with pytest.raises(TokenizerError, match="Ж"):
+    with pytest.raises(TokenizerError, match=r"^train\.sample_prompt: 'Ж'"):
         trained("a", "train.sample_every=5", "train.sample_prompt=Ж")
+    words = ("tokenizer.kind=wordpiece", "tokenizer.vocab_size=90")
+    with pytest.raises(TokenizerError, match=r"^train\.sample_prompt: '  ' has no token of this tokenizer"):
+        trained("a", *words, "train.sample_every=5", "train.sample_prompt=  ")
     assert not run_folder("a").path.exists()
+
+
+@pytest.mark.parametrize("first", ["the", "x" * 120])  # WordPiece knows no word of more than 100 characters
+def test_a_sample_begins_with_the_text_s_first_token_where_there_is_no_new_line(
+    trained: Trained, tmp_path: Path, first: str
+) -> None:
+    (tmp_path / "words.txt").write_text(f"{first} cat sat on the mat, " + "the cat sat on the mat, " * 200)
+    words = (f"data.path={tmp_path / 'words.txt'}", "tokenizer.kind=wordpiece", "tokenizer.vocab_size=90")
+    reporter = At()
+    outcome = trained("a", *words, "train.sample_every=5", "train.sample_tokens=11", reporter=reporter)
+    assert all(reporter.samples)
+    assert outcome.task.final_sample(outcome.model)
 
 
 def test_the_folder_holds_what_was_decided(

@@ -79,14 +79,14 @@ def read_labelled(
 
 
 def names_its_fields(path: Path, columns: Sequence[str]) -> bool:
-    """Whether a file names its fields itself: a JSONL file, or a table whose first line is these columns.
+    """Whether a file names its fields itself: a JSONL file, or a table whose first line is these columns in any order.
 
     Raises:
         DataError: it cannot be read.
     """
     if _kind(path).endswith(JSONL_SUFFIXES):
         return True
-    return _names(next(_rows(path), NO_ROW)) == list(columns)
+    return sorted(_names(next(_rows(path), NO_ROW))) == sorted(columns)
 
 
 def _kind(path: Path) -> str:
@@ -181,7 +181,7 @@ def _without_header(path: Path, rows: Iterator[Row], columns: Sequence[str]) -> 
         DataError: the first line names the same columns; it would become a text with the label "label".
     """
     for number, row in enumerate(rows):
-        if number == 0 and _names(row) == list(columns):
+        if number == 0 and sorted(_names(row)) == sorted(columns):
             raise DataError(
                 f"{path}, line {row.line}: a header that names the columns of data.columns: remove data.columns"
             )

@@ -442,10 +442,15 @@ def check_field_is_read(field: str, sources: Iterable[Source]) -> None:
     Raises:
         DataError: none has a file of JSON lines.
     """
+    if field != TextData.model_fields["field"].default and not reads_json_lines(sources):
+        raise DataError(f"data.field={field} has no effect: no file of JSON lines is read; remove it")
+
+
+def reads_json_lines(sources: Iterable[Source]) -> bool:
+    """Whether one of some texts has a file of JSON lines."""
     parts = [each for source in sources for each in source.by_split().values()]
     files = [file for each in parts if isinstance(each, FileSource) for file in each.files]
-    if field != TextData.model_fields["field"].default and not any(map(is_jsonl, files)):
-        raise DataError(f"data.field={field} has no effect: no file of JSON lines is read; remove it")
+    return any(map(is_jsonl, files))
 
 
 def _is_text_name(path: Path) -> bool:

@@ -284,15 +284,19 @@ def _roles_here(
             roles["eos"],
         )
     if family != "encoder":
-        _warn_of_steering(folder, fields)
+        is_never_written = family == "encoder-decoder" and roles["pad"] != roles["eos"]
+        _warn_of_steering(folder, fields, [roles["pad"]] if is_never_written else [])
     return {role: token for role, token in roles.items() if token is not None}
 
 
-def _warn_of_steering(folder: Path, fields: Fields) -> None:
+def _warn_of_steering(folder: Path, fields: Fields, never_written: list[int | None]) -> None:
+    """Say which of transformers' settings change what it writes, but for tokens that are written by neither."""
     generation = _generation(folder)
     values = {name: generation.get(name, fields.get(name)) for name in STEERING}
     steering = [
-        f"{name}={shown(value)}" for name, value in values.items() if value not in (None, STEERING[name])
+        f"{name}={shown(value)}"
+        for name, value in values.items()
+        if value not in (None, STEERING[name]) and (name, value) != ("suppress_tokens", never_written)
     ]
     if steering:
         logger.warning(

@@ -16,6 +16,11 @@ from clearformer.text.tokenizer import (
 )
 
 N_CODE_POINTS = 0x110000
+OF_A_NEW_TOKENIZER = (
+    "train with tokenizer.unk=true to read it as <unk>, or with tokenizer.kind=byte or bpe, "
+    "which cover every text"
+)
+"""The advice about an unknown character where the tokenizer can be another one."""
 
 
 class CharTokenizer(OwnTokenizer):
@@ -57,8 +62,7 @@ class CharTokenizer(OwnTokenizer):
         return UnknownCharacterError(
             text,
             index,
-            f"is not among this tokenizer's {n_known:,} characters: train with tokenizer.unk=true to read it as <unk>, "
-            f"or with tokenizer.kind=byte or bpe, which cover every text",
+            f"is not among this tokenizer's {n_known:,} characters: {OF_A_NEW_TOKENIZER}",
         )
 
 

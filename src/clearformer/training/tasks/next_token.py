@@ -14,12 +14,13 @@ from clearformer.data import Batches, Dataset, Progress, TextData, prepare
 from clearformer.data.locating.places import Example
 from clearformer.data.locating.windows import find_windows
 from clearformer.decoding import generate
+from clearformer.decoding.text.inputs import ids_of
 from clearformer.decoding.text.samples import Sample
 from clearformer.errors import TokenizerError, count
 from clearformer.evaluation import Evaluation, evaluate_split, evaluate_whole_and_part
 from clearformer.evaluation.language_model import count_windows
 from clearformer.model import Decoder
-from clearformer.text import Tokenizer
+from clearformer.text import Tokenizer, located
 from clearformer.training.config import RunConfig
 from clearformer.training.objectives import NextTokenObjective, ObjectiveSpec
 from clearformer.training.tasks.losses import next_token_loss, summed_loss
@@ -47,6 +48,7 @@ from clearformer.training.tasks.task import (
 SAMPLE_TOKENS, FEWEST_SAMPLE_TOKENS = 400, 100  # at the end of a run; of a short one on a slow machine
 MEASURED_TOKENS, MEASUREMENTS = 16, 2  # by which the time of that sample is told
 PROMPT, STRIDE, FIRST_TOKENS = "The ", 16, 40  # for the commands to try next
+NEW_LINE = "\n"
 NOT_LOSSLESS = "- (the tokens do not encode the whole text)"
 
 
@@ -61,7 +63,7 @@ class NextTokenTask(Task):
         super().__init__(config, dataset)
         assert isinstance(config.data, TextData)
         if config.train.sample_every:
-            self.tokenizer.encode(config.train.sample_prompt)  # fail now, not at the first sample
+            self.check_sample_prompt()  # fail now, not at the first sample
         self.n_final_tokens = SAMPLE_TOKENS
         self.batches = Batches(
             dataset.splits["train"],
@@ -179,11 +181,27 @@ class NextTokenTask(Task):
 
     # --- reports --------------------------------------------------------------------------------------------
 
+    def check_sample_prompt(self) -> None:
+        """Raise TokenizerError if a sample cannot begin with the prompt of the settings."""
+        try:
+            tokens = ids_of(self.tokenizer, self.sample_prompt())
+        except TokenizerError as error:
+            raise located(error, "train.sample_prompt") from None
+        if not tokens and self.tokenizer.bos_id is None:
+            raise TokenizerError(
+                f"train.sample_prompt: {self.config.train.sample_prompt!r} has no token of this tokenizer; give another"
+            )
+
+    def sample_prompt(self) -> str | list[int]:
+        """Return the prompt of the settings; for a new line, what stands for it in this vocabulary."""
+        prompt = self.config.train.sample_prompt
+        return self.opening() if prompt == NEW_LINE else prompt
+
     def sample(self, model: Decoder) -> str:
         settings = self.config.train
         [sample] = generate(
             TrainedModel(model, self.tokenizer),
-            settings.sample_prompt,
+            self.sample_prompt(),
             max_new_tokens=settings.sample_tokens,
             temperature=settings.sample_temperature,
             seed=self.config.seed,
@@ -210,11 +228,14 @@ class NextTokenTask(Task):
         [sample] = generate(trained, self.opening(), max_new_tokens=n_tokens, temperature=0.8, seed=1)
         return sample
 
-    def opening(self) -> str:
-        """Return the prompt of a sample: a new line, or the first training token if the vocabulary has no new line."""
-        if self.tokenizer.id_of("\n") is not None:
-            return "\n"
-        return self.tokenizer.decode(self.dataset.splits["train"].read(0, 1))
+    def opening(self) -> str | list[int]:
+        """Return the prompt of a sample: a new line, or the first training token if the vocabulary has no new line.
+
+        The token is returned as its id, as an unknown one has no text.
+        """
+        if self.tokenizer.id_of(NEW_LINE) is not None:
+            return NEW_LINE
+        return self.dataset.splits["train"].read(0, 1).tolist()
 
     def figures(self, result: Evaluation) -> tuple[Section, ...]:
         line = (
@@ -241,7 +262,7 @@ class NextTokenTask(Task):
         except TokenizerError:
             text = self.dataset.splits["train"]
             words = self.tokenizer.decode(text.read(0, min(len(text), FIRST_TOKENS))).split()
-            return words[0] if words else self.opening()
+            return words[0] if words else NEW_LINE
         return PROMPT
 
 
