@@ -222,11 +222,12 @@ def resumed_settings(folder: RunFolder, name: str | None, given: list[dict[str, 
         ConfigError: one line for the first mistake.
         RunError: config.toml is missing.
     """
-    begun = folder.read_config()
+    begun = _without_samples(folder.read_config(), given)
     if name == "auto" and preset_of(folder) != "auto":
         raise ConfigError(f"auto: {folder.path} was started with another preset; omit it to resume the run")
     if name is not None and name != "auto":
-        wanted = resolve_settings(name, given)
+        samples = {key: NONE if value is None else value for key, value in _of_samples(begun).items()}
+        wanted = resolve_settings(name, [{"train": samples}, *given])
     else:
         layers = [explicit(begun), *given]
         if pretrained := _pretrained(given):
@@ -235,6 +236,22 @@ def resumed_settings(folder: RunFolder, name: str | None, given: list[dict[str, 
     said = {key for layer in given if isinstance(layer.get("train"), dict) for key in layer["train"]}
     kept = {key: getattr(begun.train, key) for key in TRAIN_MAY_CHANGE - said}
     return wanted.replace(train=wanted.train.replace(**kept))
+
+
+def _without_samples(begun: RunConfig, given: list[dict[str, Any]]) -> RunConfig:
+    """Return the configuration without what needs `train.sample_every`, where the given settings take that away."""
+    sections = [layer["train"] for layer in given if isinstance(layer.get("train"), dict)]
+    asked = [section["sample_every"] for section in sections if "sample_every" in section]
+    if not asked or asked[-1] not in (None, NONE):
+        return begun
+    usual = {key: type(begun.train).model_fields[key].default for key in _of_samples(begun)}
+    return begun.replace(train=begun.train.replace(**usual))
+
+
+def _of_samples(run: RunConfig) -> dict[str, Any]:
+    """Return the settings of samples on the way."""
+    names = ("sample_every", "sample_prompt", "sample_tokens", "sample_temperature")
+    return {name: getattr(run.train, name) for name in names}
 
 
 def preset_of(folder: RunFolder) -> str | None:

@@ -319,3 +319,15 @@ def test_another_run_s_tokenizer_is_refused(works: Says, refused: Says) -> None:
     said = refused("--resume", "--run", "a", "train.max_steps=4")
     assert said.startswith("runs/a/tokenizer.json: changed since the run began (its SHA-256 was ")
     assert "; restore the one of this run" in said
+
+
+def test_samples_are_switched_off_or_changed_on_the_way(works: Says) -> None:
+    works(*TEXT, "train.max_steps=1", "train.sample_every=1", "train.sample_prompt=1 bot", "--run", "a")
+    works(*TEXT, "train.max_steps=2", "train.sample_tokens=3", "--run", "a", "--resume")
+    config = Path("runs/a/config.toml").read_text()
+    assert "sample_every = 1" in config
+    assert "sample_tokens = 3" in config
+    works("--run", "a", "--resume", "train.max_steps=3", "train.sample_every=none")
+    config = Path("runs/a/config.toml").read_text()
+    assert 'sample_every = "none"' in config
+    assert 'sample_prompt = "\\n"' in config

@@ -179,9 +179,12 @@ def context_for(flops: float, n_tokens: float) -> int:
 
 
 def batch_for(growth: float, read: float, context: int) -> int:
-    """Return a step's tokens, a power of two: by the FLOPs' cube root, but at least some hundred steps and one row."""
+    """Return a step's tokens: by the FLOPs' cube root, but at least some hundred steps and one row.
+
+    Its rows are a power of two, which parts of a step divide.
+    """
     wanted = min(REFERENCE_BATCH_TOKENS * max(1.0, growth) ** (1 / 3), read / LEAST_STEPS)
-    return max(context, 2 ** math.floor(math.log2(max(wanted, 1)) + 0.3))
+    return context * 2 ** max(0, math.floor(math.log2(max(wanted, 1) / context) + 0.3))
 
 
 def lr_for(growth: float, passes: float) -> float:

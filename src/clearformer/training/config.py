@@ -170,7 +170,7 @@ class TrainConfig(Spec):
                 )
             if self.sample_every is None and value != type(self).model_fields[name].default:
                 raise ConfigError(
-                    f"train.{name}: has no effect without train.sample_every; set both, or none"
+                    f"train.{name}: has no effect without train.sample_every; set that too, or remove train.{name}"
                 )
         return self
 

@@ -35,6 +35,16 @@ def test_a_larger_model_reads_the_data_fewer_times(rules: ModuleType) -> None:
     assert 2 * large < small < 4 * large + 0.3  # four times the blocks, and as many embeddings
 
 
+@pytest.mark.parametrize("context", [48, 96, 100, 1000])
+@pytest.mark.parametrize("memory", [2e8, 1e9, 16e9])
+def test_parts_divide_a_step_whatever_the_context(context: int, memory: float) -> None:
+    for seconds in (60, 300, 3600, 36_000):
+        budget = replace(BUDGETS[text], memory=memory, seconds=seconds, given=ModelSize(max_seq_len=context))
+        train = text.choose(budget).run.train
+        assert train.batch_size % train.grad_accum_steps == 0
+        assert train.batch_size.bit_count() == 1
+
+
 @pytest.mark.parametrize("rules", BUDGETS)
 def test_what_is_given_is_taken_and_said(rules: ModuleType) -> None:
     free = rules.choose(BUDGETS[rules])

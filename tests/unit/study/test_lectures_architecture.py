@@ -12,6 +12,9 @@ import torch
 from clearformer.cost import analytic_parameters
 from clearformer.data import TextData, prepare
 from clearformer.model import Decoder
+from clearformer.model.attention import Last
+from clearformer.model.linear_attention import Linear
+from clearformer.model.positions import Sinusoidal
 from clearformer.run import load
 from clearformer.study.lectures import architecture
 from clearformer.study.measures.lengths import extended, losses_at
@@ -171,6 +174,12 @@ def test_heads(tmp_path: Path) -> None:
 def test_the_cache_is_as_large_as_its_tensors() -> None:
     config = model_of(architecture.HEAD_STUDY, "GQA, rate 0.001").replace(vocab_size=65)
     assert cache_bytes(config) == 2 * 3 * 2 * 12 * 128 * 4
+    others = (
+        {"attention": Linear(n_heads=2)},
+        {"attention": Last(), "position": Sinusoidal()},
+        {"family": "encoder-decoder"},
+    )
+    assert [cache_bytes(config.replace(**other)) for other in others] == [None, None, None]
 
 
 def test_generation_is_measured_of_every_side() -> None:

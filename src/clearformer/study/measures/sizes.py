@@ -4,6 +4,7 @@ import math
 
 from clearformer.cost import analytic_flops, analytic_parameters
 from clearformer.model import ModelConfig
+from clearformer.model.attention import MultiHead
 from clearformer.run import Run
 from clearformer.study.measures.held_out import text_split
 from clearformer.study.study import Measure, Values
@@ -31,11 +32,16 @@ def sizes(run: Run) -> Values:
     }
 
 
-def cache_bytes(config: ModelConfig) -> int:
-    """Return the bytes of one full sequence's cache in float32: 2 L K Dh T numbers, for K key-value heads a layer."""
-    _, d_head = config.attention.heads(config.d_model)
-    heads = getattr(config.attention, "n_key_value_heads", 1)
-    return 2 * config.n_layers * heads * d_head * config.max_seq_len * FLOAT32_BYTES
+def cache_bytes(config: ModelConfig) -> int | None:
+    """Return the bytes of one full sequence's cache in float32: 2 L K Dh T numbers, for K key-value heads a layer.
+
+    Return None for models that keep something else: those of other attention, encoder-decoders, encoders.
+    """
+    attention = config.attention
+    if config.family != "decoder" or not isinstance(attention, MultiHead):
+        return None
+    _, d_head = attention.heads(config.d_model)
+    return 2 * config.n_layers * attention.n_key_value_heads * d_head * config.max_seq_len * FLOAT32_BYTES
 
 
 def bits_per_byte(run: Run) -> Values:
