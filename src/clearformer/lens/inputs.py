@@ -133,6 +133,11 @@ class Inputs:
         """
         return self._class(name, given) if self.class_names else self._token(name, given)
 
+    def predicting_label(self, position: int) -> str:
+        """Return the token of a position that predicts; "" for a class that all positions predict together."""
+        is_of_all = bool(self.class_names) and self.model.config.pooling == "mean"
+        return "" if is_of_all else self.labels[position]
+
     def output_label(self, number: int) -> str:
         """Return a predicted token or class in readable form."""
         return self.class_names[number] if self.class_names else self.label(number)

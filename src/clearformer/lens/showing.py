@@ -152,6 +152,11 @@ def quoted(label: str) -> str:
     return f"'{visible(label)}'"
 
 
+def place_name(token: str, position: int) -> str:
+    """Return the place of a prediction in words: that of a token, or the text as a whole, which has none."""
+    return f"at {quoted(token)} (position {position})" if token else "of the text"
+
+
 def logit_name(target: str, foil: str | None) -> str:
     """Return the name of a logit, or of the difference of two."""
     wanted = f"the logit of {quoted(target)}"

@@ -29,6 +29,9 @@ def first_selection(run: Run, text: str | None = None, other: Run | None = None)
         run=run.name,
         versus="" if other is None else other.name,
         text=first_text(run) if text is None else text,
+        key=0
+        if getattr(run.model.config.attention, "window", None) is None
+        else -1,  # the last token reads itself
         n_rows=corpus_rows(run.n_parameters, run.model.config.max_seq_len),
     )
 

@@ -1,5 +1,6 @@
 """What differs between two results of one lens: each number the second's less the first's, to the bit."""
 
+from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -209,6 +210,33 @@ def test_vectors_of_two_loads_are_subtracted() -> None:
     assert changes.vectors.equal(lens.embed(other, TEXT).vectors - lens.embed(run, TEXT).vectors)
 
 
+def with_other_weights(run: Run, factor: float) -> Run:
+    model = deepcopy(run.model)
+    with torch.no_grad():
+        model.embed.weight.mul_(factor)
+    return Run(model, run.tokenizer)
+
+
+def test_continuations_of_the_same_tokens_are_subtracted() -> None:
+    run = run_of("decoder")
+    other = with_other_weights(run, 1.0001)
+    found = lens.beside(lens.continuations, run, other, TEXT, max_new_tokens=3, seed=1)
+    [one], [another], [change] = (each.continuations for each in (found.first, found.second, found.changes))
+    assert [each.id for each in one.tokens] == [each.id for each in another.tokens]
+    for a, b, c in zip(one.tokens, another.tokens, change.tokens, strict=True):
+        assert (c.probability, c.rank) == (b.probability - a.probability, b.rank - a.rank)
+
+
+def test_the_largest_estimated_effects_may_be_of_other_places() -> None:
+    run, other = run_of("decoder", "char"), run_of("decoder", "char")
+    text, donor = "the river", "the money"
+    found = lens.beside(lens.patch_every, run, other, text, donor, estimate=True)
+    places = [{each.site for each in side.confirmed} for side in (found.first, found.second)]
+    changes = {each.site: each.effect for each in found.changes.confirmed}
+    assert changes.keys() == places[0] | places[1]
+    assert all(np.isfinite(value) == (place in places[0] & places[1]) for place, value in changes.items())
+
+
 def test_gradients_of_two_runs_are_subtracted(pair: tuple[Run, Run]) -> None:
     name = "embed.weight"
     given: dict[str, Any] = (
@@ -256,8 +284,11 @@ def test_what_cannot_be_subtracted_is_said_in_one_line(changed: dict[str, Any], 
 
 def test_other_tokens_other_families_and_other_results_are_refused() -> None:
     run = run_of("decoder")
-    with pytest.raises(UserError, match=r"tokens: .*cannot be subtracted"):
+    with pytest.raises(UserError, match=r"tokens: .*cannot be subtracted") as raised:
         lens.beside(lens.tokens, run, run_of("decoder", "char"), TEXT)
+    assert "lens.tokens can still" not in str(raised.value)
+    with pytest.raises(UserError, match=r"^the runs do not have the same outputs.*no logit in common"):
+        lens.beside(lens.ledger, run_of("encoder"), run_of("encoder", n_classes=3), TEXT)
     with pytest.raises(UserError, match=r"family: .*decoder and .*encoder"):
         lens.beside(lens.tokens, run, run_of("encoder"), TEXT)
     with pytest.raises(UserError, match="Ledger and LogitLens"):

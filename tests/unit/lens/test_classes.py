@@ -88,3 +88,21 @@ def test_a_token_table_says_what_is_masked() -> None:
     assert (found.mask, found.masked, found.tokens[1]) == ("[MASK]", [1], "[MASK]")
     assert found.predicted[1] == lens.tokens(run, "the bank").tokens[1]
     assert lens.tokens(run_of("decoder"), "the bank").mask == ""
+
+
+@pytest.mark.parametrize(("pooling", "where"), [("mean", "of the text"), ("first", "at '#1' (position 0)")])
+def test_a_class_is_predicted_by_the_text_or_by_its_first_token(pooling: Any, where: str) -> None:
+    config = ModelConfig(
+        family="encoder", vocab_size=13, d_model=12, n_layers=2, n_classes=3, pooling=pooling
+    )
+    model = build(config)
+    for function in (lens.ledger, lens.sources, lens.logit_lens, lens.next_tokens):
+        found = function(model, IDS)
+        assert where in found.caption()
+        assert (found.token == "") == (pooling == "mean")
+    assert ("of the text" in lens.next_draw(model, IDS).caption()) == (pooling == "mean")
+
+
+def test_a_text_without_a_loss_names_what_its_function_takes(model: Any) -> None:
+    with pytest.raises(UserError, match=r"so the text has no loss; give a metric$"):
+        lens.loss_changes(model, model, IDS)

@@ -227,6 +227,9 @@ def test_a_classifier_is_compared_with_the_encoder_that_it_began_as() -> None:
         found = lens.differences(*pair, TEXT)
         assert found.losses == []
         assert {each.name: each.change for each in found.weights}["blocks.0.attn"] == 0
+        matches = lens.match_heads(*pair, TEXTS).matches
+        assert all(each.head == each.other for each in matches)
+        assert len(matches) == N_HEADS * N_LAYERS
 
 
 # --- a head moved -----------------------------------------------------------------------------------------

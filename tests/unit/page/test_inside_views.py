@@ -5,8 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import clearformer as cf
 from clearformer import lens
 from clearformer.errors import UserError
+from clearformer.model import build
+from clearformer.model.attention import MultiHead
+from clearformer.page.beginning import first_selection
 from clearformer.page.selection import Selection, read_selection
 from clearformer.page.standalone.export import BESIDE
 from clearformer.page.views import VIEWS, views_of
@@ -82,3 +86,13 @@ def test_an_exported_page_takes_each_token_of_a_short_text_apart(runs: dict[str,
     long = lens.tokens(run, TEXT * 4)
     object.__setattr__(long, "tokens", ["a"] * 1000)
     assert [each.position for each in BESIDE["pieces"]({"tokens": long}, selection)] == [2]
+
+
+def test_the_first_score_of_a_windowed_model_is_one_that_may_be_read() -> None:
+    plain = run_of("decoder")
+    windowed = plain.model.config.replace(attention=MultiHead(n_heads=2, window=3))
+    run = cf.Run(build(windowed), plain.tokenizer)
+    selection = first_selection(run, TEXT)
+    found: Any = VIEWS["score"].call(run, selection)
+    assert found.key_position == found.query_position > 3
+    assert first_selection(plain, TEXT).key == 0

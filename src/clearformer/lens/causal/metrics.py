@@ -103,17 +103,19 @@ def check_index(name: str, index: Any, n: int) -> None:
         raise UserError(f"{name}: {index} is out of range: the output has 0 to {n - 1}")
 
 
-def loss_of(inputs: Inputs) -> MeanLoss:
+def loss_of(inputs: Inputs, instead: str = "give a target") -> MeanLoss:
     """Return the mean loss of the targets in the text itself.
+
+    `instead` says in errors what a caller can give for a text without a loss.
 
     Raises:
         UserError: there are none, because the model is a classifier or there is only one token.
     """
     targets = [IGNORED if token is None else token for token in inputs.predicted]
     if inputs.class_names:
-        raise UserError("a classifier predicts no token of the text, so the text has no loss; give a target")
+        raise UserError(f"a classifier predicts no token of the text, so the text has no loss; {instead}")
     if set(targets) <= {IGNORED}:
-        raise UserError("the text has no token to predict, so it has no loss; give a target or a longer text")
+        raise UserError("the text has no token to predict, so it has no loss; give a longer text")
     return MeanLoss(torch.tensor([targets], device=inputs.tokens.device))
 
 

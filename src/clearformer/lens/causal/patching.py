@@ -11,8 +11,8 @@ positions of a site are the rows of one batch. For larger models one gradient es
 Shapes: B batch, N sites, P positions: those of the longer of an encoder-decoder's texts.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -44,7 +44,7 @@ from clearformer.lens.causal.sites import (
     sites_of,
 )
 from clearformer.lens.inputs import Inputs, Readable, Subject, quiet, read
-from clearformer.lens.showing import Shown, Table, heat_map, number, visible
+from clearformer.lens.showing import EITHER, Shown, Table, heat_map, number, visible
 from clearformer.model import Transformer
 
 MOST_LISTED = 40  # effects in a table
@@ -94,7 +94,7 @@ class PatchEffects(Shown):
     donor: float
     effects: Float[Tensor, "N P"]
     is_estimate: bool = False
-    confirmed: tuple[Effect, ...] = ()
+    confirmed: Sequence[Effect] = field(default=(), metadata={EITHER: True})
     metric: str = "the metric"
 
     @property

@@ -31,6 +31,7 @@ from clearformer.lens.inputs import Inputs, Readable, read
 from clearformer.lens.ledgers.scores import Score
 from clearformer.lens.predictions.logit_lens import logit_lens
 from clearformer.lens.showing import AMOUNT, EITHER, FIRST, Shown, Table, changing
+from clearformer.lens.tokens import tokens
 from clearformer.model import EncoderDecoder
 
 AGREEING = ("tokens", "token", "source", "read", "predicted", "target", "foil", "part", "name")
@@ -117,6 +118,14 @@ def beside(function: Callable[..., R], run: Run, other: Run, *text: Readable, **
     """
     check_function("function", function)
     check_one_family(run, other)
+    if (
+        run.model.config.n_classes != other.model.config.n_classes
+        and "target" in signature(function).parameters
+    ):
+        raise UserError(
+            "the runs do not have the same outputs, so they have no logit in common; compare lens.attention, or use "
+            "lens.differences"
+        )
     given |= _chosen(function, run, text, given)
     first = function(run, *text, **given)
     if isinstance(first, Score):
@@ -124,7 +133,7 @@ def beside(function: Callable[..., R], run: Run, other: Run, *text: Readable, **
     try:
         return difference(first, function(other, *text, **given))
     except UnlikeError as error:
-        raise UserError(f"{error}{_why(run, other)}") from None
+        raise UserError(f"{error}{_why(run, other)}{_instead(function, run, other)}") from None
 
 
 def _chosen(
@@ -159,7 +168,7 @@ def _takes_the_likeliest(function: Callable[..., Shown], inputs: Inputs, positio
 
 
 def _why(run: Run, other: Run) -> str:
-    """Say how two models differ in size, and what can still be compared."""
+    """Say how two models differ in size."""
     one, another = run.model.config, other.model.config
     sizes = {
         "layers": (one.n_layers, another.n_layers),
@@ -168,8 +177,16 @@ def _why(run: Run, other: Run) -> str:
         "tokens in the vocabulary": (one.vocab_size, another.vocab_size),
     }
     apart = [f"{a} and {b} {name}" for name, (a, b) in sizes.items() if a != b]
-    built = f" (the models have {', '.join(apart)})" if apart else ""
-    return f"{built}; lens.tokens can still compare the losses of tokens that agree"
+    return f" (the models have {', '.join(apart)})" if apart else ""
+
+
+def _instead(function: Callable[..., Shown], run: Run, other: Run) -> str:
+    """Say what can still be compared, if it can."""
+    tells_classes = any(each.model.config.n_classes is not None for each in (run, other))
+    same_tokens = run.tokenizer.fingerprint() == other.tokenizer.fingerprint()
+    if function is tokens or tells_classes or not same_tokens:
+        return ""
+    return "; lens.tokens can still compare the losses of tokens that agree"
 
 
 def _changed(name: str, one: Any, other: Any) -> Any:
@@ -214,9 +231,14 @@ def _of_field(name: str, field: Field[Any], one: Any, other: Any) -> Any:
         return b - a
     if EITHER in field.metadata:
         return _of_either(path, a, b)
-    if field.name in AGREEING and not is_dataclass(a) and a != b and not isinstance(a, np.ndarray):
+    if field.name in AGREEING and not _has_parts(a) and a != b and not isinstance(a, np.ndarray):
         raise UnlikeError(f"{path}: {_first_unlike(a, b)}: numbers of different things cannot be subtracted")
     return _changed(path, a, b)
+
+
+def _has_parts(value: Any) -> bool:
+    """Whether a value is a result, or a list of results, whose own fields say what they are about."""
+    return is_dataclass(value) or (isinstance(value, list) and bool(value) and is_dataclass(value[0]))
 
 
 def _first_unlike(one: Any, other: Any) -> str:
@@ -273,7 +295,9 @@ def _key(part: Any) -> tuple[Any, ...]:
     """Return the key of a part: its strings, and its whole numbers that are not amounts."""
     named = ((each, getattr(part, each.name)) for each in fields(part))
     return tuple(
-        value for each, value in named if AMOUNT not in each.metadata and isinstance(value, str | int | None)
+        value
+        for each, value in named
+        if AMOUNT not in each.metadata and (isinstance(value, str | int | None) or is_dataclass(value))
     )
 
 

@@ -119,12 +119,14 @@ def match_heads(run: Run, other: Run, texts: Text | Sequence[Text], *, by: By = 
     if not isinstance(by, str) or by not in POINTS:
         raise UserError(f"by: pattern or output; got {shown(by)}")
     check_alike(run, other)
+    of_one_task = run.model.config.n_classes == other.model.config.n_classes
     names, others = (head_names(each.model, by) for each in (run, other))
     sums, window = Sums(len(names), len(others)), wider_window(run.model, other.model)
     kinds, other_kinds = ([kind_of(name) for name, _ in each] for each in (names, others))
     for text in texts_of(texts):
         inputs = read(run, text)
-        one, another = (features(read(each, inputs), by, window) for each in (run, other))
+        of_other = read(other, inputs if of_one_task else inputs.tokens[0].tolist())
+        one, another = (features(each, by, window) for each in (inputs, of_other))
         for kind in dict.fromkeys(kinds):
             rows = [i for i, each in enumerate(kinds) if each == kind]
             columns = [i for i, each in enumerate(other_kinds) if each == kind]

@@ -206,7 +206,7 @@ def measured(run: Run, model: Transformer, texts: Sequence[Text] | None) -> floa
     total = n_targets = 0.0
     for text in texts:
         inputs = read(run, text)
-        metric = loss_of(inputs)
+        metric = loss_of(inputs, "omit texts, and the held-out split is measured")
         n = sum(each is not None for each in inputs.predicted)
         with quiet(model):
             total += n * metric(model(*read(model, inputs).arguments)).item()

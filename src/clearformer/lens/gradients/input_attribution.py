@@ -72,9 +72,7 @@ class InputAttribution(Shown):
         return f"{self.method}: what each token contributes to {self.metric}, {self.measure:.4f}"
 
     def table(self) -> Table:
-        return Table(
-            ["token", "contribution"], [[visible(name), number(value)] for name, value in self._all()]
-        )
+        return Table(["token", "contribution"], [[name, number(value)] for name, value in self._all()])
 
     def notes(self) -> list[str]:
         if self.error is None or self.baseline is None:
@@ -89,12 +87,14 @@ class InputAttribution(Shown):
     def draw(self, figure: Any) -> None:
         axes = figure.subplots()
         names, values = zip(*self._all(), strict=True)
-        bars(axes, list(map(visible, names)), values)
+        bars(axes, list(names), values)
         axes.set_xlabel(self.method)
 
     def _all(self) -> list[tuple[str, float]]:
-        """Return every token and its value, the source's first."""
-        names = [f"source: {label}" for label in self.source_labels] + self.labels
+        """Return every token, spaces made visible, and its value, the source's first."""
+        names = [f"source: {visible(label)}" for label in self.source_labels] + list(
+            map(visible, self.labels)
+        )
         return list(zip(names, [*self.source_values.tolist(), *self.values.tolist()], strict=True))
 
 

@@ -147,7 +147,7 @@ def loss_changes(
     model, other = inputs.model, later.model
     check_same_parameters(model, other)
     check_same_settings(model, other)
-    metric = given_metric(metric) or loss_of(inputs)
+    metric = given_metric(metric) or loss_of(inputs, "give a metric")
     first, last = (_loss(each, inputs, metric) for each in (model, other))
     parts = [
         part

@@ -162,7 +162,7 @@ def of_parts(inputs: Inputs, position: int, way: Readout, parts: list[Part]) -> 
     """Make a ledger of some parts, with the model's own logit."""
     total = sum(part.value for part in parts)
     return Ledger(
-        token=inputs.labels[position],
+        token=inputs.predicting_label(position),
         position=position,
         target=inputs.output_label(way.target),
         foil=None if way.foil is None else inputs.output_label(way.foil),

@@ -126,7 +126,7 @@ def sources(
     parts = list(_parts(inputs, shares))
     total = sum(part.value for part in parts) + biases
     return Sources(
-        token=inputs.labels[at],
+        token=inputs.predicting_label(at),
         position=at,
         target=inputs.output_label(way.target),
         foil=None if way.foil is None else inputs.output_label(way.foil),

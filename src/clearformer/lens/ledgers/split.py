@@ -3,7 +3,7 @@
 from abc import ABC
 from dataclasses import dataclass
 
-from clearformer.lens.showing import Shown, logit_name, quoted
+from clearformer.lens.showing import Shown, logit_name, place_name
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -11,7 +11,7 @@ class SplitLogit(Shown, ABC):
     """A logit, or the difference of two, as a sum of parts.
 
     Attributes:
-        token: The token at the position.
+        token: The token at the position; "" if all positions predict together, as for a classifier's mean.
         position: The position, from 0.
         target: The token (or class) of the logit.
         foil: The token or class whose logit is subtracted, if any.
@@ -29,7 +29,7 @@ class SplitLogit(Shown, ABC):
     error: float
 
     def caption(self) -> str:
-        return f"{logit_name(self.target, self.foil)} at {quoted(self.token)} (position {self.position})"
+        return f"{logit_name(self.target, self.foil)} {place_name(self.token, self.position)}"
 
     def notes(self) -> list[str]:
         return [f"sum {self.sum:+.6f}, the model's logit {self.logit:+.6f}, error {self.error:.1e}"]

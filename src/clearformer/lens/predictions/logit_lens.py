@@ -37,6 +37,7 @@ from clearformer.lens.showing import (
     amount,
     heat_map,
     letters,
+    place_name,
     quoted,
     visible,
 )
@@ -86,7 +87,7 @@ class LogitLens(Shown):
     """The predictions of every layer.
 
     Attributes:
-        token: The token at the position.
+        token: The token at the position; "" if all positions predict together, as for a classifier's mean.
         position: The position, from 0.
         target: The token (or class) whose rank is given.
         layers: The predictions before the first block, and after every one.
@@ -114,7 +115,7 @@ class LogitLens(Shown):
 
     def caption(self) -> str:
         learned = " through a learned lens" if self.learned else ""
-        where = f"at {quoted(self.token)} (position {self.position})"
+        where = place_name(self.token, self.position)
         return f"predictions by layer {where}{learned}; rank of {quoted(self.target)}"
 
     def table(self) -> Table:
@@ -222,7 +223,7 @@ def logit_lens(
     else:
         wanted = int(own.argmax()) if follows is None else follows
     return LogitLens(
-        token=inputs.labels[at],
+        token=inputs.predicting_label(at),
         position=at,
         target=inputs.output_label(wanted),
         layers=_layers(inputs, logits, wanted, top),

@@ -18,7 +18,7 @@ from clearformer.decoding.samplers import LOWEST_TEMPERATURE
 from clearformer.errors import UserError, shown
 from clearformer.lens.activations import outputs_at
 from clearformer.lens.inputs import Readable, Subject, quiet, read
-from clearformer.lens.showing import Shown, Table, bars, letters, quoted, visible
+from clearformer.lens.showing import Shown, Table, bars, letters, place_name, visible
 from clearformer.text import Tokenizer
 
 TEMPERATURES = (0.2, 0.5, 0.8, 1.0, 1.5)
@@ -30,7 +30,7 @@ class NextTokens(Shown):
     """The tokens that a position predicts.
 
     Attributes:
-        token: The token at the position.
+        token: The token at the position; "" if all positions predict together, as for a classifier's mean.
         position: The position, from 0.
         temperatures: The temperatures, by which the logits are divided.
         tokens: The likeliest tokens, likeliest first.
@@ -46,7 +46,7 @@ class NextTokens(Shown):
     probabilities: Float[np.ndarray, "N K"]
 
     def caption(self) -> str:
-        return f"likeliest at {quoted(self.token)} (position {self.position})"
+        return f"likeliest {place_name(self.token, self.position)}"
 
     def table(self) -> Table:
         heads = ["token", *(f"t={temperature:g}" for temperature in self.temperatures)]
@@ -105,7 +105,7 @@ def next_tokens(
     ids = logits.topk(min(top, len(logits))).indices
     rows = [(logits / temperature).softmax(-1)[ids].numpy() for temperature in wanted]
     labels = [inputs.output_label(token) for token in ids.tolist()]
-    return NextTokens(inputs.labels[at], at, wanted, labels, ids.tolist(), np.stack(rows))
+    return NextTokens(inputs.predicting_label(at), at, wanted, labels, ids.tolist(), np.stack(rows))
 
 
 def _checked_temperature(value: Any) -> float:

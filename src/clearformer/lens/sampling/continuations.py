@@ -8,7 +8,7 @@ The tokens are those of `generate` with the same settings and seed.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from clearformer.hooks.readings import once
 from clearformer.lens.inputs import Readable, Subject
 from clearformer.lens.sampling.beginnings import Beginning, beginning
 from clearformer.lens.sampling.next_draw import entropy_of, probabilities_of
-from clearformer.lens.showing import Shown, Table, heat_map, letters, quoted, visible
+from clearformer.lens.showing import AMOUNT, Shown, Table, heat_map, letters, quoted, visible
 from clearformer.text import Tokenizer
 
 MOST = 64  # continuations in one call
@@ -51,7 +51,7 @@ class DrawnToken:
     id: int
     probability: float
     drawn_with: float
-    rank: int
+    rank: int = field(metadata={AMOUNT: True})
     surprise: float
     entropy: float
 

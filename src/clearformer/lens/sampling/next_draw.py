@@ -115,7 +115,8 @@ class NextDraw(Shown):
         drawn = (
             "" if self.drawn is None else f": {quoted(self.tokens[self.places.index(self.drawn)])} is drawn"
         )
-        return f"after {quoted(self.token)} (position {self.position}){drawn}"
+        place = f"after {quoted(self.token)} (position {self.position})" if self.token else "of the text"
+        return f"{place}{drawn}"
 
     def table(self) -> Table:
         removed = np.full(self.n_tokens, "", dtype=object)
@@ -240,7 +241,7 @@ def _draw_of(
     told = _told(len(order), most, [greedy, *([] if drawn is None else [drawn])])
     ids = order[told]
     return NextDraw(
-        begun.last_label,
+        begun.last_label if draws else begun.inputs.predicting_label(begun.position),
         begun.position + len(begun.drawn),
         begun.inputs.output_labels(ids.tolist()),
         told,

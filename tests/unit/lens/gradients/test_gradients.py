@@ -19,6 +19,8 @@ from clearformer.model.attention import MultiHead, Shared
 from clearformer.model.init import Gaussian
 from clearformer.text import CharTokenizerSpec
 
+from ..test_embeddings import run_of
+
 TEXT, SOURCE = [1, 2, 3, 4, 5, 6, 7], [3, 1, 4]
 
 
@@ -378,3 +380,12 @@ def test_gradients_are_had_where_a_caller_does_without_them(model: Any, of_gradi
         assert_close(of_gradients(model), found, rtol=0, atol=0)
     with torch.no_grad():
         assert_close(of_gradients(model), found, rtol=0, atol=0)
+
+
+def test_a_space_in_a_table_is_the_token_s_own() -> None:
+    run = run_of("encoder-decoder", "bpe")
+    found = lens.gradient_x_input(run, "the river bank", "money lends")
+    names = [str(row[0]) for row in found.table().rows]
+    labels = [each.replace(" ", "␣") for each in found.source_labels]
+    assert names[: len(labels)] == [f"source: {label}" for label in labels]
+    assert any("␣" in label for label in labels)

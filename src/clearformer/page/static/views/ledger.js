@@ -10,7 +10,7 @@ function Ledger({ model, found, both, selection }) {
   const isChosen = (/** @type {any} */ part) => HEAD.test(part.name) && part.layer === selection.layer && part.head === selection.head && headOf(part).part === selection.part;
   const foil = found.foil ? ` − ${visible(found.foil)}` : "";
   return html`<div class="ledger">
-    <p class="sum">${both ? "change of the logit of" : "logit of"} <code>${visible(found.target)}${foil}</code> after <code>${visible(found.token)}</code>: <b>${signed(found.logit)}</b>
+    <p class="sum">${both ? "change of the logit of" : "logit of"} <code>${visible(found.target)}${foil}</code> ${found.token ? html`after <code>${visible(found.token)}</code>` : "of the text"}: <b>${signed(found.logit)}</b>
       ${both && html`<span class="badge">${signed(both.first.logit)} → ${signed(both.second.logit)}</span>`}
       <span class="badge" title="how far the sum of the parts is from the logit">|sum − logit| = ${both ? `${tiny(both.first.error)} and ${tiny(both.second.error)}` : tiny(found.error)}</span>
       ${!both && found.capped !== null && html`<span class="badge">after the soft cap of ${found.soft_cap}: ${signed(found.capped)}</span>`}</p>

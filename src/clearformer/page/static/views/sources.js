@@ -11,7 +11,7 @@ function Sources({ model, found }) {
   const most = Math.max(...found.parts.map((/** @type {any} */ part) => Math.abs(part.value)));
   const foil = found.foil ? ` − ${visible(found.foil)}` : "";
   return html`<div class="sources">
-    <p class="sum">logit of <code>${visible(found.target)}${foil}</code> after <code>${visible(found.token)}</code>: <b>${signed(found.logit)}</b>, including biases of ${signed(found.biases)}
+    <p class="sum">logit of <code>${visible(found.target)}${foil}</code> ${found.token ? html`after <code>${visible(found.token)}</code>` : "of the text"}: <b>${signed(found.logit)}</b>, including biases of ${signed(found.biases)}
       <span class="badge" title="how far the sum of the shares is from the logit">|sum − logit| = ${tiny(found.error)}</span></p>
     ${texts.map((text) => html`<${OneText} key=${text} title=${NAMES[text]} parts=${found.parts.filter((/** @type {any} */ part) => part.text === text)} most=${most} model=${text === "source" ? null : model} position=${found.position} />`)}
   </div>`;
