@@ -285,6 +285,12 @@ def test_a_prompt_that_the_text_cannot_spell_is_refused_before_anything_is_done(
     assert not run_folder("a").path.exists()
 
 
+def test_an_empty_prompt_is_a_new_line(trained: Trained) -> None:
+    reporter = At()
+    trained("a", "train.sample_every=5", "train.sample_prompt=", "train.sample_tokens=11", reporter=reporter)
+    assert [len(sample) for sample in reporter.samples] == [11, 11]
+
+
 @pytest.mark.parametrize("first", ["the", "x" * 120])  # WordPiece knows no word of more than 100 characters
 def test_a_sample_begins_with_the_text_s_first_token_where_there_is_no_new_line(
     trained: Trained, tmp_path: Path, first: str

@@ -59,7 +59,7 @@ class NextDraw(Shown):
     """The draw of one token.
 
     Attributes:
-        token: The token before it; for an encoder, the token that is predicted anew.
+        token: The token before it; for an encoder, the token that is predicted anew; "" for a classifier's mean.
         position: The position of that token, from 0.
         tokens: The whole vocabulary (for a classifier, its classes), likeliest after penalty and temperature first; or
             the likeliest `most` of them, plus the greedy and the drawn token.

@@ -187,7 +187,7 @@ class NextTokenTask(Task):
             tokens = ids_of(self.tokenizer, self.sample_prompt())
         except TokenizerError as error:
             raise located(error, "train.sample_prompt") from None
-        if not tokens and self.tokenizer.bos_id is None:
+        if not tokens and self.tokenizer.bos_id is None and self.tokenizer.id_of(NEW_LINE) is None:
             raise TokenizerError(
                 f"train.sample_prompt: {self.config.train.sample_prompt!r} has no token of this tokenizer; give another"
             )
