@@ -53,9 +53,10 @@ REFERENCE_PARAMETERS = 0.8e6
 PARAMETERS_PER_BYTE = 50  # of the texts; a guard for few of them and much time, which was not measured
 BYTES_PER_WORD = 60  # bytes of text for each token of the vocabulary
 LEAST_VOCABULARY, MOST_VOCABULARY = 500, 14_000
-LEAST_BATCH, BATCH_OF_FEW_STEPS, MOST_BATCH = 8, 32, 64  # texts
+LEAST_BATCH, LEAST_OF_LONG_RUNS, BATCH_OF_FEW_STEPS, MOST_BATCH = 8, 16, 32, 64  # texts
 BATCH_RATIO = 9  # texts of a step, for each text and squared token; fitted
 LEAST_STEPS = 600  # of MOST_BATCH; where there is time for fewer, more steps of BATCH_OF_FEW_STEPS are better
+LONG_RUN = 8_000  # texts read; from here on steps of LEAST_OF_LONG_RUNS are better than more of LEAST_BATCH
 LEAST_LR, MOST_LR = 0.004, 0.01
 READ_AT_LEAST_LR = 64_000  # texts
 MOST_PASSES, FRESH_PASSES = 16, 3
@@ -166,11 +167,13 @@ def shapes_for(n_bytes: int) -> Sequence[tuple[int, int]]:
 def batch_for(n_texts: int, tokens_each: float, n_read: float) -> int:
     """Return the texts of a step: fewer where there are few of them or they are long, or that would leave few steps.
 
-    The best of 8 to 64 was 32 for 8,968 texts of 50 tokens and for 1,231 of 17, 8 for 2,242 of 55, 64 for 4,925 of 13.
+    The best of 8 to 64 was 32 for 8,968 texts of 50 tokens and for 1,231 of 17, 64 for 4,925 of 13; for 2,242 of 55 it
+    was 8 where 6,000 were read, and 16 where 10,000 were.
     """
+    least = LEAST_OF_LONG_RUNS if n_read >= LONG_RUN else LEAST_BATCH
     most = MOST_BATCH if n_read / MOST_BATCH >= LEAST_STEPS else BATCH_OF_FEW_STEPS
     wanted = BATCH_RATIO * n_texts / tokens_each**2
-    return min(most, max(LEAST_BATCH, 2 ** max(0, round(math.log2(wanted)))))
+    return min(most, max(least, 2 ** max(0, round(math.log2(wanted)))))
 
 
 def lr_for(budget: Budget, n_read: float) -> float:

@@ -119,10 +119,11 @@ def test_a_run_of_few_steps_takes_more_of_half_the_size() -> None:
 
 def test_a_step_reads_fewer_texts_where_there_are_few_or_long_ones() -> None:
     """News and questions, of which all or a quarter are learnt from; whole pages; and more texts than were measured."""
-    assert [batch_for(n, 52, 30_000) for n in (9000, 2250)] == [32, 8]
+    assert [batch_for(n, 52, 30_000) for n in (9000, 2250)] == [32, 16]
+    assert [batch_for(2250, 52, n_read) for n_read in (6000, 10_000)] == [8, 16]
     assert [batch_for(n, tokens, 80_000) for n, tokens in ((4900, 13), (1200, 17))] == [64, 32]
-    assert [batch_for(n, 13, 20_000) for n in (4900, 1200, 30)] == [32, 32, 8]
-    assert [batch_for(n, 256, 1e6) for n in (30, 25_000, 1_000_000)] == [8, 8, 64]
+    assert [batch_for(n, 13, 20_000) for n in (4900, 1200, 30)] == [32, 32, 16]
+    assert [batch_for(n, 256, 1e6) for n in (30, 25_000, 1_000_000)] == [16, 16, 64]
 
 
 def test_the_rate_is_higher_the_fewer_texts_are_read_within_limits() -> None:
