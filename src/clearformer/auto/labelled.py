@@ -62,7 +62,7 @@ READ_AT_LEAST_LR = 64_000  # texts
 MOST_PASSES, FRESH_PASSES = 16, 3
 MOST_LEFT_OUT, LEFT_OUT_PER_PASS = 0.3, 0.03  # of WordPiece's longest matches
 MOST_HIDDEN = 0.5  # of the tokens
-HIDDEN_FROM, MOST_HIDDEN_FROM = 5_000, 20_000  # texts read; shorter runs learn less from half a text
+HIDDEN_FROM, MOST_HIDDEN_FROM = 5_000, 14_000  # texts read; shorter runs learn less from half a text
 LEAST_TO_HIDE = 30  # tokens of a text; shorter ones lost by it
 # Steps: from here on, the mean of the weights over the last hundred no longer includes the beginning.
 LEAST_FOR_A_MEAN = 200
