@@ -181,8 +181,9 @@ def other_data(run: RunLike, choice: DataChoice, spelled: Spelled, progress: Pro
         UserError: there are too many files, or a name is not valid.
         DataError: the data cannot be used.
     """
+    chosen = data_of_files(run.config.data, choice.files, spelled)
     with worded_for(AS_IN_THE_RUN | as_given(choice.files, spelled)):
-        config = run.config.replace(data=data_of_files(run.config.data, choice.files, spelled))
+        config = run.config.replace(data=without_needless_field(chosen))
         prepared = prepare_data(
             config.data,
             run.tokenizer,
@@ -228,9 +229,17 @@ def data_of_files(own: Data, files: Sequence[str], spelled: Spelled = str) -> Da
     if columns and len(files) == 1 and names_its_fields(user_path(files[0]), columns):
         del inherited["columns"]  # of files without a header, as the run's own are
     try:
-        data: Data = resolve(kind, inherited | own.settings_of_files(files) | {"val_fraction": 0.0})
+        return resolve(kind, inherited | own.settings_of_files(files) | {"val_fraction": 0.0})
     except ConfigError as error:
         raise UserError(f"{spelled('data')}: {error}") from None
+
+
+def without_needless_field(data: Data) -> Data:
+    """Return the settings without the field of the run's own JSON lines where these files are none.
+
+    Raises:
+        DataError: a file cannot be found.
+    """
     if isinstance(data, TextData) and not reads_json_lines([open_source(data)]):
-        data = data.replace(field=TextData.model_fields["field"].default)  # the run's own are JSON lines
+        return data.replace(field=TextData.model_fields["field"].default)
     return data

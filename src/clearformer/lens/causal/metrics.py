@@ -115,7 +115,9 @@ def loss_of(inputs: Inputs, instead: str = "give a target") -> MeanLoss:
     if inputs.class_names:
         raise UserError(f"a classifier predicts no token of the text, so the text has no loss; {instead}")
     if set(targets) <= {IGNORED}:
-        raise UserError("the text has no token to predict, so it has no loss; give a longer text")
+        raise UserError(
+            f"the text has no token to predict, so it has no loss; {instead}, or give a longer text"
+        )
     return MeanLoss(torch.tensor([targets], device=inputs.tokens.device))
 
 
