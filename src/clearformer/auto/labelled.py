@@ -56,7 +56,8 @@ LEAST_VOCABULARY, MOST_VOCABULARY = 500, 14_000
 LEAST_BATCH, LEAST_OF_LONG_RUNS, BATCH_OF_FEW_STEPS, MOST_BATCH = 8, 16, 32, 64  # texts
 BATCH_RATIO = 9  # texts of a step, for each text and squared token; fitted
 LEAST_STEPS = 600  # of MOST_BATCH; where there is time for fewer, more steps of BATCH_OF_FEW_STEPS are better
-LONG_RUN = 8_000  # texts read; from here on steps of LEAST_OF_LONG_RUNS are better than more of LEAST_BATCH
+# Texts read: from here on the larger steps were better with half of the tokens hidden, and no worse without.
+LONG_RUN = 8_000
 LEAST_LR, MOST_LR = 0.004, 0.01
 READ_AT_LEAST_LR = 64_000  # texts
 MOST_PASSES, FRESH_PASSES = 16, 3

@@ -25,13 +25,13 @@ def first_selection(run: Run, text: str | None = None, other: Run | None = None)
         other: The second, to compare with.
         text: The text to read; by default the beginning of the run's held-out text.
     """
+    # The first token may lie outside the last one's window; the last one reads itself.
+    is_windowed = getattr(run.model.config.attention, "window", None) is not None
     return Selection(
         run=run.name,
         versus="" if other is None else other.name,
         text=first_text(run) if text is None else text,
-        key=0
-        if getattr(run.model.config.attention, "window", None) is None
-        else -1,  # the last token reads itself
+        key=-1 if is_windowed else 0,
         n_rows=corpus_rows(run.n_parameters, run.model.config.max_seq_len),
     )
 
