@@ -1,5 +1,6 @@
 """The benchmark of `auto` for pairs and labelled texts: what it compares with."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -75,3 +76,43 @@ def test_auto_and_what_is_by_hand_take_turns_over_the_seeds(
     assert found["behind"] == 2.0
     one = benchmark.measure("trec", 1.0, 20, [3], lambda _: {"longer": ["a=1"]}, tmp_path)
     assert one["auto"] == {"score": 83.0, "settings": ["seed=3"]}
+
+
+def test_given_settings_and_decisions_are_what_is_compared(
+    load_benchmark: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    benchmark = load_benchmark("auto_tasks")
+    measured = []
+
+    def measure(*given: Any) -> dict[str, Any]:
+        name, part, seconds, seeds, changed, _ = given
+        measured.append((name, part, seconds, seeds, changed(auto("labelled"))))
+        return {"behind": 0.0}
+
+    monkeypatch.setattr(benchmark, "measure", measure)
+    monkeypatch.setenv("CLEARFORMER_CACHE", str(tmp_path))
+    report = tmp_path / "report.json"
+    options = [
+        "--data",
+        "trec",
+        "--parts",
+        "0.25",
+        "--seconds",
+        "60",
+        "--seeds",
+        "1",
+        "2",
+        "--json",
+        str(report),
+    ]
+    by_hand = ["--decisions", "--hand", "train.batch_size=8 model.dropout=0.2", "seed=3"]
+    monkeypatch.setattr("sys.argv", ["auto_tasks.py", *options, *by_hand])
+    benchmark.main()
+    benchmark.main()  # what is in the file is not run again
+    settings = {given: given.split() for given in by_hand[2:]}
+    assert measured == [("trec", 0.25, 60, [1, 2], settings)]
+    assert json.loads(report.read_text()) == {"0.25 of trec, 60 s, seeds 1, 2": {"behind": 0.0}}
+
+    monkeypatch.setattr("sys.argv", ["auto_tasks.py", "--decisions"])
+    with pytest.raises(SystemExit):
+        benchmark.main()
