@@ -19,7 +19,7 @@ from clearformer.page.selection import Selection
 from clearformer.page.views import VIEWS
 from clearformer.page.wire import encode
 
-from ..unit.lens.test_embeddings import TEXT
+from ..unit.lens.test_embeddings import SPECS, TEXT, run_of
 from ..unit.lens.trainings import EVERY, STEPS, home_with_data, trained
 from ..unit.page.conftest import FAMILIES, saved_runs
 
@@ -230,6 +230,55 @@ def test_a_table_that_was_refused_is_shown_once_it_comes(window: Window, runs: d
         len(lens.tokens(runs["decoder"], "the bank").tokens)
     )
     assert tokens.locator(".error:not(:empty)").count() == 0
+
+
+def test_no_table_of_another_text_stands_below_an_error(window: Window) -> None:
+    tokens = window.section("tokens")
+    tokens.get_by_role("button", name="Table").click()
+    api.expect(tokens.locator(".as-table")).to_have_count(1)
+    window.page.fill("textarea[name=text]", "")
+    api.expect(tokens.locator(".error:not(:empty)")).to_contain_text("empty")
+    assert tokens.locator(".as-table").count() == 0
+    assert tokens.get_by_role("button", name="CSV").is_disabled()
+
+
+def test_a_class_by_the_mean_of_all_vectors_is_of_the_text(browser: Any) -> None:
+    made = run_of("encoder", n_classes=3, pooling="mean")
+    window = Window(browser, cf.Run(made.model, made.tokenizer))
+    logits = window.section("lens")
+    api.expect(logits.locator(".ranks caption")).to_contain_text("of the text")
+    assert logits.locator(".column-names").inner_text() == "the text"
+    api.expect(logits.locator(".reading")).to_contain_text("of the text: ")
+    assert window.section("sources").locator("[aria-current], .is-chosen").count() == 0
+    window.section("ledger").locator(".bars button").first.click()
+    window.page.wait_for_url("**layer=*")
+    assert "position" not in window.selected()
+    assert window.complaints == []
+    window.close()
+
+
+def test_a_token_from_right_to_left_leaves_the_numbers_beside_it_alone(browser: Any) -> None:
+    hebrew = "\N{HEBREW LETTER SHIN}\N{HEBREW LETTER LAMED}"
+    tokenizer = SPECS["char"].train([hebrew])
+    model = cf.build(run_of("decoder").model.config.replace(vocab_size=tokenizer.vocab_size))
+    window = Window(browser, cf.Run(model, tokenizer), text=hebrew)
+    isolated = [f"\N{FIRST STRONG ISOLATE}{letter}\N{POP DIRECTIONAL ISOLATE}" for letter in hebrew]
+    reading = window.section("attention").locator(".reading")
+    api.expect(reading).to_contain_text(f"query 1 {isolated[1]} reads key 0 {isolated[0]}")
+    code = window.section("tokens").locator("code").first
+    assert code.evaluate("at => getComputedStyle(at).unicodeBidi") == "isolate"
+    window.close()
+
+
+def test_a_pattern_of_a_page_s_first_text_is_seen_whole(browser: Any, runs: dict[str, Any]) -> None:
+    run = runs["decoder"]
+    words = " the" * 40
+    while len(lens.tokens(run, words).tokens) > 32:
+        words = words.removesuffix(" the")
+    window = Window(browser, run, text=words)
+    box = window.section("attention").locator(".heatmap-body").last
+    assert box.evaluate("at => at.scrollHeight - at.clientHeight") <= 0
+    window.close()
 
 
 def test_the_map_leads_to_the_attention_of_each_stack(browser: Any, runs: dict[str, Any]) -> None:
@@ -834,6 +883,31 @@ def test_older_changes_of_the_loss_keep_the_steps_that_they_are_of(history: Wind
         api.expect(ledger.locator(".sum")).to_contain_text(f"{loss} at step 4:")
     api.expect(ledger.locator(".sum")).to_contain_text(f"at step {STEPS}:")
     api.expect(ledger).not_to_have_class(re.compile("is-stale"))
+
+
+def test_of_a_mean_of_checkpoints_each_step_can_be_seen_and_the_mean_again(
+    browser: Any, trained_run: Any
+) -> None:
+    mean = cf.load(trained_run.folder.path, average=2)
+    window = Window(browser, mean, text="the bank")
+    tokens, mean_button = window.section("tokens"), window.page.get_by_role("button", name="mean of 2")
+    api.expect(mean_button).to_have_attribute("aria-pressed", "true")
+
+    def check(run: Any, step: str) -> None:
+        api.expect(window.page.locator("h1 small")).to_have_text(f"step {step}")
+        tokens.locator("[role=option]").nth(2).click()
+        facts = f"{lens.tokens(run, 'the bank').probabilities[2]:.4f}"
+        api.expect(tokens.locator(".facts")).to_contain_text(facts)
+
+    check(mean, f"{STEPS}, mean of 2 checkpoints")
+    for step in (0, STEPS):
+        window.page.locator("input[name=step]").fill(str(step))
+        window.page.locator("input[name=step]").press("Enter")
+        api.expect(mean_button).to_have_attribute("aria-pressed", "false")
+    check(trained_run, str(STEPS))
+    mean_button.click()
+    check(mean, f"{STEPS}, mean of 2 checkpoints")
+    window.close()
 
 
 def test_a_step_between_is_replayed_on_request(history: Window, trained_run: Any) -> None:

@@ -16,19 +16,16 @@ class EndedError(UserError):
 
 
 class LongComputations:
-    """Lets long computations run one at a time.
-
-    A newer computation with the same name cancels the older one, whose answer is no longer wanted.
-    """
+    """Lets long computations run one at a time, also those with the same name, which several windows may wait for."""
 
     def __init__(self) -> None:
         self._turn = Lock()
-        self._newest: dict[str, int] = {}
+        self._wanted: dict[str, set[object]] = {}
         self._progress: dict[str, tuple[int, int]] = {}
         self._last: dict[str, tuple[Any, Any]] = {}
 
     @contextmanager
-    def turn(self, name: str, is_left: Callable[[], bool] = lambda: False) -> Iterator[OnStep]:
+    def turn(self, name: str, is_left: Callable[[], bool]) -> Iterator[OnStep]:
         """Wait for a computation's turn; yields a function that the computation calls to report its progress.
 
         Args:
@@ -38,24 +35,29 @@ class LongComputations:
         Raises:
             EndedError: from that function, or while waiting: the computation was cancelled, or nobody waits for it.
         """
-        mine = self._newest[name] = self._newest.get(name, 0) + 1
+        mine = object()
+        wanted = self._wanted.setdefault(name, set())
+        wanted.add(mine)
+
+        def check() -> None:
+            if mine not in wanted or is_left():
+                raise EndedError(f"{name}: cancelled before it finished; ask again")
 
         def on_step(done: int, total: int) -> None:
-            if self._newest[name] != mine or is_left():
-                raise EndedError(f"{name}: cancelled before it finished; ask again")
+            check()
             self._progress[name] = (done, total)
 
         try:
-            on_step(0, 0)
+            check()
             while not self._turn.acquire(timeout=LOOK_EVERY_SECONDS):
-                on_step(0, 0)
+                check()
             try:
                 yield on_step
             finally:
+                self._progress.pop(name, None)
                 self._turn.release()
         finally:
-            if self._newest[name] == mine:
-                self._progress.pop(name, None)
+            wanted.discard(mine)
 
     def keep(self, name: str, question: Any, answer: Any) -> None:
         """Store the latest answer under a name, for its table and pictures."""
@@ -67,15 +69,15 @@ class LongComputations:
         return answer if asked == question else None
 
     def end(self, name: str) -> None:
-        """Cancel the computation with this name, whether it is running or waiting."""
-        self._newest[name] = self._newest.get(name, 0) + 1
+        """Cancel the computations with this name, whether they are running or waiting."""
+        self._wanted.get(name, set()).clear()
         self._progress.pop(name, None)
 
     def end_all(self) -> None:
         """Cancel every computation, whether it is running or waiting."""
-        for name in list(self._newest):
+        for name in list(self._wanted):
             self.end(name)
 
     def progress(self, name: str) -> tuple[int, int] | None:
         """Return the work done and the total (0 until it is known); None if no such computation is under way."""
-        return self._progress.get(name)
+        return self._progress.get(name, (0, 0) if self._wanted.get(name) else None)

@@ -70,7 +70,7 @@ class OpenedRuns:
         return list(self.shelves)
 
     def get(self, name: str, checkpoint: str = "latest", field: str = "run") -> Run:
-        """Return a run at one of its checkpoints.
+        """Return a run at one of its checkpoints; of a mean of several, `latest` is the mean, a step that step alone.
 
         Raises:
             UserError: the page was not opened with such a run.
@@ -80,7 +80,7 @@ class OpenedRuns:
             hint = did_you_mean(name, self.names) or f"; it shows {', '.join(self.names)}"
             raise UserError(f"{field}: this page does not show {name!r}{hint}")
         run = self.shelves[name].run
-        if checkpoint in ("latest", str(run.step)):
+        if checkpoint == "latest" or (run.average == 1 and checkpoint == str(run.step)):
             return run
         key = (name, checkpoint)
         with self._opening:

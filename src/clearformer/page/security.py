@@ -107,6 +107,8 @@ class Guarded:
             return None, None
         token = QueryParams(scope["query_string"]).get("token", "")
         if scope["type"] == "http" and scope["path"] == "/" and token:
+            if scope["method"] != "GET":  # looking whether it is there does not use it up
+                return PlainTextResponse(STRANGER, 403), None
             if self.gate.take(token):
                 return None, f"{self.gate.cookie}={self.gate.session}; HttpOnly; SameSite=Strict; Path=/"
             return PlainTextResponse(USED if self.gate.is_used else STRANGER, 403), None

@@ -42,7 +42,7 @@ READINGS_MEGABYTES = 96  # of cached activations
 KEPT_MEGABYTES = 128  # of memory freed by the last views that is reused for the next
 REPLAY = "replay"  # the name of replays among the long computations
 BAD_REQUEST = 400
-CONFLICT = 409  # it was ended, by the user or by a newer request
+CONFLICT = 409  # it was ended by the user, or nobody waited for it any more
 CLOSED = 499  # the client has gone
 SERVER_ERROR = 500
 

@@ -103,6 +103,16 @@ def test_a_class_is_predicted_by_the_text_or_by_its_first_token(pooling: Any, wh
     assert ("of the text" in lens.next_draw(model, IDS).caption()) == (pooling == "mean")
 
 
+def test_a_class_by_all_positions_and_one_by_the_first_are_compared() -> None:
+    run, other = (run_of("encoder", n_classes=3, pooling=pooling) for pooling in ("mean", "first"))
+    found = lens.beside(lens.logit_lens, run, other, "the bank", target="1")
+    assert found.changes.token == ""
+    last = [each.layers[-1].probability for each in (found.first, found.second, found.changes)]
+    assert last[2] == pytest.approx(last[1] - last[0])
+    with pytest.raises(UserError, match="parts: only one of the two has 'pooler"):
+        lens.beside(lens.ledger, run, other, "the bank", target="1")
+
+
 def test_a_text_without_a_loss_names_what_its_function_takes(model: Any) -> None:
     with pytest.raises(UserError, match=r"so the text has no loss; give a metric$"):
         lens.loss_changes(model, model, IDS)

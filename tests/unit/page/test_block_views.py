@@ -47,6 +47,13 @@ def test_a_block_and_its_number_are_those_of_the_copied_python(
     assert cell.value == copied(VIEWS["cell"], run, selection).value
 
 
+def test_the_vectors_of_token_types_stand_in_the_equation_of_those_that_have_them() -> None:
+    for n_types, words in ((0, "ids"), (2, "ids + token_type[0]")):
+        run = run_of("encoder", n_token_types=n_types)
+        found: Any = VIEWS["block"].call(run, Selection(text=TEXT, layer=0))
+        assert found["hook_embed"].equation == f"embed = the rows of W_E for the token {words}"
+
+
 def test_both_travel_whole(runs: dict[str, Run]) -> None:
     run, selection = runs["decoder"], Selection(text=TEXT, layer=0)
     found = VIEWS["block"].call(run, selection)

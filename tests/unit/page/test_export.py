@@ -23,6 +23,7 @@ from clearformer.page.views import VIEWS, View, views_of
 from clearformer.page.wire import decode
 
 from ..lens.test_embeddings import TEXT, run_of
+from ..lens.trainings import home_with_data, trained
 from .conftest import FAMILIES, Client
 from .test_server import card, same
 
@@ -151,6 +152,14 @@ def test_two_runs_are_exported_as_their_difference(runs: dict[str, Any], tmp_pat
     assert f"compared with the run {other.name} step 0" in blocks["index"]["about"]
     assert blocks["index"]["first"]["versus"] == other.name
     assert set(blocks["index"]["lines"]) == {run.name, other.name}
+
+
+def test_a_run_beside_its_own_step_says_where_to_choose_the_step(tmp_path: Path) -> None:
+    file, own = tmp_path / "page.html", {"versus_checkpoint": "0"}
+    with home_with_data(tmp_path):
+        run = trained("decoder")
+        _, blocks = opened(cf.export_page(run, file, text="the bank", versus=run.name, **own))
+    assert "choose step 0 under" in blocks["index"]["python"]
 
 
 def test_two_runs_of_other_tokens_are_exported_and_their_views_say_so(

@@ -408,26 +408,47 @@ def progress(page: Client, name: str) -> Any:
     return json.loads(body)
 
 
-def test_a_newer_computation_ends_the_one_before() -> None:
+def test_two_windows_wait_for_the_same_and_both_get_it() -> None:
+    long, done = LongComputations(), threading.Event()
+
+    def other() -> None:
+        with long.turn("one", never) as on_step:
+            on_step(7, 8)
+            done.set()
+
+    with long.turn("one", never) as on_step:
+        threading.Thread(target=other).start()
+        for _ in range(40):
+            on_step(2, 3)
+            assert long.progress("one") == (2, 3)
+            time.sleep(0.005)
+    assert done.wait(20)
+
+
+def test_who_ends_a_computation_ends_all_that_wait_for_it() -> None:
     long, ended = LongComputations(), threading.Event()
 
-    def newer() -> None:
-        with long.turn("one") as on_step:
-            on_step(7, 8)
-            ended.set()
+    def other() -> None:
+        with pytest.raises(EndedError, match="one: cancelled"), long.turn("one", never):
+            raise AssertionError
+        ended.set()
 
-    def older() -> None:
-        with long.turn("one") as on_step:
-            on_step(1, 3)
-            assert long.progress("one") == (1, 3)
-            threading.Thread(target=newer).start()
-            for _ in range(4000):
-                on_step(2, 3)
+    def first() -> None:
+        with long.turn("one", never) as on_step:
+            threading.Thread(target=other).start()
+            while len(long._wanted["one"]) < 2:
                 time.sleep(0.005)
+            long.end("one")
+            assert ended.wait(20)
+            on_step(1, 3)
 
     with pytest.raises(EndedError, match="one: cancelled before it finished"):
-        older()
-    assert ended.wait(20)
+        first()
+    assert long.progress("one") is None
+
+
+def never() -> bool:
+    return False
 
 
 def test_what_nobody_waits_for_any_more_ends() -> None:
@@ -441,7 +462,7 @@ def test_what_nobody_waits_for_any_more_ends() -> None:
 
     with pytest.raises(EndedError, match="one: cancelled"):
         computed()
-    with long.turn("two"):  # its turn has ended with it
+    with long.turn("two", never):  # its turn has ended with it
         pass
 
 
@@ -472,10 +493,10 @@ def test_turns_are_taken_one_at_a_time() -> None:
     long, order = LongComputations(), []
 
     def other() -> None:
-        with long.turn("other"):
+        with long.turn("other", never):
             order.append("other")
 
-    with long.turn("one"):
+    with long.turn("one", never):
         thread = threading.Thread(target=other)
         thread.start()
         for _ in range(4000):

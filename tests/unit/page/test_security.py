@@ -23,6 +23,7 @@ def test_the_address_works_once(runs: dict[str, Any]) -> None:
     first, second = Client(looking), Client(looking)
     assert first.ask("GET", "/")[0] == 403
     assert first.ask("GET", "/?token=guessed")[0] == 403
+    assert first.ask("HEAD", first.address_path)[0] == 403  # which does not use it up
     status, headers, _ = first.ask("GET", first.address_path)
     assert status == 200
     cookie = headers["set-cookie"]

@@ -231,6 +231,8 @@ def _of_field(name: str, field: Field[Any], one: Any, other: Any) -> Any:
         return b - a
     if EITHER in field.metadata:
         return _of_either(path, a, b)
+    if field.name == "token" and "" in (a, b):
+        return ""  # one of two classifiers predicts from all positions together, so neither's place is that of both
     if field.name in AGREEING and not _has_parts(a) and a != b and not isinstance(a, np.ndarray):
         raise UnlikeError(f"{path}: {_first_unlike(a, b)}: numbers of different things cannot be subtracted")
     return _changed(path, a, b)

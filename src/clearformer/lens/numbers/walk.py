@@ -133,7 +133,9 @@ class Walk:
         made = way.add(
             way.activation(f"hook_{prefix}embed", "embed"),
             "token embeddings",
-            "embed = the rows of W_E for the token ids" + (" * sqrt(d)" if scaled else ""),
+            "embed = the rows of W_E for the token ids"
+            + (" * sqrt(d)" if scaled else "")
+            + (f" + {rule.types.symbol}[0]" if rule.types is not None else ""),
             "scaled embedding" if scaled else "embedding",
             (Transformer.token_vectors, "x = self.embed("),
             rule,

@@ -359,6 +359,8 @@ def as_python(run: Run, selection: Selection, other: Run | None) -> str:
     lines = [opening_line(run), *([opening_line(other, "other")] if other is not None and is_second else [])]
     runs = "run, other" if is_second else "run"
     called = f"cf.look({runs}, text={selection.text!r})"
+    if other is not None and not is_second:
+        called += f"\n# then choose step {other.step} under “Compare with”"
     return "\n".join(["import clearformer as cf", "", *lines, called, ""])
 
 

@@ -75,8 +75,7 @@ function Page({ runs, selection, onSelect, source, banner, Tool }) {
 
 /** The step that is shown, and how many checkpoints its weights are the mean of. @param {any} run @param {string} checkpoint */
 function shownStep(run, checkpoint) {
-  const isItsOwn = checkpoint === "latest" || checkpoint === String(run.step);
-  if (!isItsOwn) return checkpoint;
+  if (checkpoint !== "latest") return checkpoint;
   return run.average > 1 ? `${run.step}, mean of ${run.average} checkpoints` : `${run.step}`;
 }
 

@@ -5,6 +5,11 @@ export function visible(token) {
   return token.replaceAll(" ", "␣");
 }
 
+/** A token among words and numbers, which keep their order if it is written from right to left. @param {string} token */
+export function isolated(token) {
+  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]/.test(token) ? `\u2068${token}\u2069` : token;
+}
+
 /** @param {number | null | undefined} value @param {number} [digits] */
 export function number(value, digits = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";

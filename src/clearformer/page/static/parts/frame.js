@@ -49,14 +49,14 @@ export function Frame({ id, title, about, model, view, canEnlarge = true }) {
       <p>${about}${[kept, ofRuns(answer?.runs, selection?.versus)].filter(Boolean).map((words) => html` <span key=${words} class="badge">${words}</span>`)}</p>
       <nav aria-label=${`${title}: save or copy`}>
         <button type="button" aria-pressed=${asTable} onClick=${() => setAsTable(!asTable)}>Table</button>
-        <${Taking} id=${id} model=${model} answer=${answer} />
+        <${Taking} id=${id} model=${model} answer=${error ? null : answer} />
         ${canEnlarge && html`<button type="button" aria-pressed=${large} onClick=${() => setLarge(!large)}>${large ? "Close" : "Enlarge"}</button>`}
       </nav>
     </header>
     <p key="error" class="error" role="alert">${error}${error && ended && html` <button type="button" onClick=${() => model.ask(model.get("selection"))}>Ask again</button>`}</p>
     <p key="state" class="state" role="status">${waiting ? html`computing${progress && `: ${progress}`} ${progress && html`<button type="button" onClick=${() => model.end()}>Cancel</button>`}` : isComing ? "waiting for the model" : ""}</p>
     <div key="content" class=${(error && !view.hasControls) || asTable ? "content is-hidden" : error ? "content is-stale" : "content"} ref=${place}></div>
-    ${asTable && answer && html`<${AsTable} model=${model} answer=${answer} />`}
+    ${asTable && answer && !error && html`<${AsTable} model=${model} answer=${answer} />`}
     ${!error && !view.hasControls && answer?.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
   </section>`;
 }

@@ -2,8 +2,9 @@
 // chosen cell, Enter opens it, and a polite live region announces its value.
 import { colour, ink, painter, useDark } from "../core/colours.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../core/html.js";
-import { number } from "../core/words.js";
+import { isolated, number } from "../core/words.js";
 
+const MAP = 560; // pixels of a side at most by itself, which leaves room for the names of columns (`.heatmap-body`)
 const LARGEST_SIDE = 8192; // pixels of a canvas that every browser supports
 const LABEL_CELL = 13; // least height of a cell for a readable row name, in pixels
 const UPRIGHT_CELL = 32; // least width of a cell for an unrotated column name, in pixels
@@ -53,7 +54,7 @@ export function HeatMap(props) {
   /** @param {number} r @param {number} c */
   const say = (r, c) => {
     const where = props.say ? props.say(r, c) : `row ${rows[r] ?? r}, column ${columns[c] ?? c}`;
-    return `${where}: ${texts ? `${texts[r][c]} ` : ""}${number(values.data[r * nColumns + c])}`;
+    return `${where}: ${texts ? `${isolated(texts[r][c])} ` : ""}${number(values.data[r * nColumns + c])}`;
   };
   /** @param {MouseEvent} event @returns {[number, number]} */
   const under = (event) => {
@@ -216,7 +217,7 @@ function fittingText(context, text, width) {
 
 /** @param {number} n rows or columns, whichever are more */
 function cellFor(n) {
-  return Math.max(1, Math.min(22, Math.floor(672 / n)));
+  return Math.max(1, Math.min(22, Math.floor(MAP / n)));
 }
 
 /** @param {number} size @param {number} n */

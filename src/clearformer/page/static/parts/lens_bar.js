@@ -60,8 +60,8 @@ function BesideStep({ run, source, selection, onSelect }) {
   const steps = useSignal(stepsOf(run, source));
   const change = (/** @type {any} */ event) => onSelect({ versus_checkpoint: event.target.value });
   return html`<label>at step<select name="versus_checkpoint" value=${selection.versus_checkpoint} onChange=${change}>
-    <option value="">latest, ${run.step}</option>
-    ${steps.filter((/** @type {number} */ step) => step !== run.step).map((/** @type {number} */ step) => html`<option key=${step} value=${String(step)}>${step}</option>`)}</select></label>`;
+    <option value="">${run.average > 1 ? `mean of ${run.average}` : "latest"}, ${run.step}</option>
+    ${steps.filter((/** @type {number} */ step) => step !== run.step || run.average > 1).map((/** @type {number} */ step) => html`<option key=${step} value=${String(step)}>${step}</option>`)}</select></label>`;
 }
 
 /** The choice of the step: kept steps by the slider, any other after it is replayed. @param {{run: any, steps: number[], source: import("../sources/source.js").Source, selection: any, onSelect: (fields: any) => void}} props */
@@ -82,7 +82,8 @@ function Checkpoints({ run, steps, source, selection, onSelect }) {
         onChange=${(/** @type {any} */ event) => look(steps[Number(event.target.value)])} />
     </label>
     <${NumberField} label="Step" name="step" value=${wanted} low=${0} high=${Math.max(...steps, run.step)} onChange=${want} />
-    <${Marked} selection=${selection} step=${step} look=${look} />
+    ${run.average > 1 && html`<button type="button" aria-pressed=${selection.checkpoint === "latest"} onClick=${() => onSelect({ checkpoint: "latest" })}>mean of ${run.average}</button>`}
+    <${Marked} selection=${selection} step=${run.average > 1 && selection.checkpoint === "latest" ? -1 : step} look=${look} />
     ${(running !== null || !atHand(run, steps, String(wanted))) && html`<${Replay} run=${run} source=${source} step=${wanted} running=${running} setRunning=${setRunning} selection=${selection} look=${look} />`}
   </div>`;
 }

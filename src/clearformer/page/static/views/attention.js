@@ -2,7 +2,7 @@
 import { html, select, useEffect, useMemo, useTrait, view } from "../core/html.js";
 import { keyOf } from "../core/selection.js";
 import { matrixOf } from "../core/wire.js";
-import { number, signed, visible } from "../core/words.js";
+import { isolated, number, signed, visible } from "../core/words.js";
 import { Arcs } from "../parts/arcs.js";
 import { goTo } from "../parts/going.js";
 import { HeatMap, Thumbnail } from "../parts/heatmap.js";
@@ -82,7 +82,7 @@ function Near({ model, found, both, selection }) {
   const columns = useMemo(() => read.slice(left, left + m).map(visible), [found]);
   const at = queryOf(found, selection);
   const key = isWhole(found) ? fromStart(selection.key, read.length) : found.key;
-  const say = (/** @type {number} */ r, /** @type {number} */ c) => `query ${top + r} ${rows[r]} reads key ${left + c} ${columns[c]}`;
+  const say = (/** @type {number} */ r, /** @type {number} */ c) => `query ${top + r} ${isolated(rows[r])} reads key ${left + c} ${isolated(columns[c])}`;
   return html`<div><${HeatMap} values=${weights} name=${`pattern of ${short(found.name)}, head ${found.head}`} rows=${rows} columns=${columns} signed=${Boolean(both)} limits=${isWhole(found) && !both ? [0, 1] : undefined}
       chosen=${[at - top, key - left]} onChoose=${(/** @type {number} */ r, /** @type {number} */ c) => select(model, { position: top + r, key: left + c })} onOpen=${model.source.hasOthers ? () => goTo("score") : undefined} say=${say} />
     ${!isWhole(found) && html`<p class="note">queries ${top} to ${top + n - 1} of ${tokens.length}, keys ${left} to ${left + m - 1} of ${read.length}; ${both ? "the strongest colours are the largest change shown" : "the lightest colour is the largest weight shown"}</p>`}</div>`;

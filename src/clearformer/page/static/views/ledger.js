@@ -15,7 +15,7 @@ function Ledger({ model, found, both, selection }) {
       <span class="badge" title="how far the sum of the parts is from the logit">|sum − logit| = ${both ? `${tiny(both.first.error)} and ${tiny(both.second.error)}` : tiny(found.error)}</span>
       ${!both && found.capped !== null && html`<span class="badge">after the soft cap of ${found.soft_cap}: ${signed(found.capped)}</span>`}</p>
     <${ByLayer} layers=${found.by_layer} />
-    <${Writers} parts=${found.parts} name="parts of the logit" atFirst=${AT_FIRST} isChosen=${isChosen} open=${(/** @type {any} */ part) => explain(model, part, found.position)} />
+    <${Writers} parts=${found.parts} name="parts of the logit" atFirst=${AT_FIRST} isChosen=${isChosen} open=${(/** @type {any} */ part) => explain(model, part, found.token ? found.position : selection.position)} />
     ${model.source.hasOthers && html`<p class="note">press a head to see the score of the key that it reads most</p>`}
   </div>`;
 }

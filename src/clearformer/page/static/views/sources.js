@@ -13,16 +13,16 @@ function Sources({ model, found }) {
   return html`<div class="sources">
     <p class="sum">logit of <code>${visible(found.target)}${foil}</code> ${found.token ? html`after <code>${visible(found.token)}</code>` : "of the text"}: <b>${signed(found.logit)}</b>, including biases of ${signed(found.biases)}
       <span class="badge" title="how far the sum of the shares is from the logit">|sum − logit| = ${tiny(found.error)}</span></p>
-    ${texts.map((text) => html`<${OneText} key=${text} title=${NAMES[text]} parts=${found.parts.filter((/** @type {any} */ part) => part.text === text)} most=${most} model=${text === "source" ? null : model} position=${found.position} />`)}
+    ${texts.map((text) => html`<${OneText} key=${text} title=${NAMES[text]} parts=${found.parts.filter((/** @type {any} */ part) => part.text === text)} most=${most} model=${text === "source" ? null : model} position=${found.token ? found.position : null} />`)}
   </div>`;
 }
 
-/** @param {{title: string, parts: any[], most: number, model: any, position: number}} props */
+/** @param {{title: string, parts: any[], most: number, model: any, position: number | null}} props */
 function OneText({ title, parts, most, model, position }) {
   const shares = parts.map((part) => ({
     token: part.token,
     value: part.value,
-    chosen: model !== null && part.position === position,
+    chosen: model !== null && position !== null && part.position === position,
     words: `${part.position}: embedding ${signed(part.embedding)}${part.order ? `, its position ${signed(part.order)}` : ""}`,
     open: model === null ? undefined : () => select(model, { position: part.position }),
   }));
