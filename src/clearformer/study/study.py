@@ -115,11 +115,12 @@ def tuned(
 
     In claims, tables and figures that name the side, the arm with the lowest mean held-out loss over all seeds
     represents it (`Outcome.best`). Arms that lack the loss for some seed, because they diverged, are not considered.
-    Give all sides of a study the same grid; `Outcome.tuning` reports the chosen arms.
+    The arms are in the order of their rates. Give all sides of a study the same grid; `Outcome.tuning` reports the
+    chosen arms.
     """
     return tuple(
         Training(f"{side}, rate {rate:g}", preset, {**settings, "train.lr": rate}, side=side)
-        for rate in rates
+        for rate in sorted(rates)
     )
 
 
@@ -240,6 +241,10 @@ class Study:
             _keep_tuple(self, name, kinds)
         _keep_copy(self, "settings")
         check_whole("seeds", self.seeds)
+        check_whole("first_seed", self.first_seed, least=0)
+        for arm in self.arms:
+            if arm.seeds is not None:
+                check_whole("seeds", arm.seeds, least=1)
         keys = [measure.key for measure in self.measures]
         if twice := [measure.name for measure in self.measures if keys.count(measure.key) > 1]:
             raise ConfigError(f"study {self.name}: two measures are the same, {twice[0]}; remove one")

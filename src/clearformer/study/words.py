@@ -43,7 +43,7 @@ NAMES = {
     "last_over_first": ("last gradient over the first", ""),
     "largest_over_smallest": ("largest gradient over the smallest", ""),
     "cache_bytes": ("key-value cache of a sequence", "bytes"),
-    "gigaflops_per_megabyte": ("training compute", "GFLOPs a megabyte"),
+    "gigaflops_per_megabyte": ("training compute", "GFLOPs a megabyte of held-out text"),
     "megabytes": ("memory", "MiB"),
     **{
         f"megabytes_{form}": (f"memory, {form}", "MiB")

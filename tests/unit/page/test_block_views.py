@@ -49,7 +49,8 @@ def test_a_block_and_its_number_are_those_of_the_copied_python(
 
 def test_the_vectors_of_token_types_stand_in_the_equation_of_those_that_have_them() -> None:
     for n_types, words in ((0, "ids"), (2, "ids + token_type[0]")):
-        run = run_of("encoder", n_token_types=n_types)
+        made = run_of("encoder", n_token_types=n_types)
+        run = Run(made.model, made.tokenizer)
         found: Any = VIEWS["block"].call(run, Selection(text=TEXT, layer=0))
         assert found["hook_embed"].equation == f"embed = the rows of W_E for the token {words}"
 

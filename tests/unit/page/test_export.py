@@ -155,10 +155,10 @@ def test_two_runs_are_exported_as_their_difference(runs: dict[str, Any], tmp_pat
 
 
 def test_a_run_beside_its_own_step_says_where_to_choose_the_step(tmp_path: Path) -> None:
-    file, own = tmp_path / "page.html", {"versus_checkpoint": "0"}
+    file = tmp_path / "page.html"
     with home_with_data(tmp_path):
         run = trained("decoder")
-        _, blocks = opened(cf.export_page(run, file, text="the bank", versus=run.name, **own))
+        _, blocks = opened(cf.export_page(run, file, text="the bank", versus=run.name, versus_checkpoint="0"))
     assert "choose step 0 under" in blocks["index"]["python"]
 
 

@@ -21,6 +21,7 @@ from clearformer.study.everyday.caveats import (
     CONTEXTS,
     CONTEXTS_OF_MASKED,
     IN_WARMUP,
+    MAY_END_BY_THE_CLOCK,
     TASKS,
     TOKENS,
     caveats,
@@ -29,6 +30,7 @@ from clearformer.study.everyday.comparison import compare, without_seed
 from clearformer.study.everyday.curves import Curves, RunCurve, curves, draw, labels_of
 from clearformer.study.everyday.declared import declare, read_declaration
 from clearformer.study.everyday.sweep import (
+    fairness,
     free_name,
     over_file,
     parse_sweep,
@@ -331,6 +333,35 @@ def test_fine_tuned_runs_are_compared_though_what_they_began_with_is_gone(run: C
     assert found.differ == ["train.pretrained"]
 
 
+def test_runs_that_began_with_other_weights_of_one_run_are_no_sample_of_seeds(
+    run: Callable[..., Path],
+) -> None:
+    run("base", 3.0, 2.0)
+    for name, seed, step in (("a-1", 1, 5), ("a-2", 2, 5), ("a-3", 3, 200)):
+        folder = RunFolder(run(name, 2.0, 1.0, seed=seed, train={"pretrained": "base"}))
+        env = json.loads(folder.env_file.read_text()) | {
+            "pretrained": {"step": step, "sha256": f"{step:064x}"}
+        }
+        folder.env_file.write_text(json.dumps(env))
+    found = compare("a-1", "a-2", "a-3")
+    assert [[each.run for each in group.runs] for group in found.groups] == [["a-1", "a-2"], ["a-3"]]
+    assert found.groups[1].settings["train.pretrained"].endswith("base (step 200, 000000)")
+
+
+def test_runs_whose_vocabulary_was_another_file_at_one_place_are_no_sample_of_seeds(
+    run: Callable[..., Path], tmp_path: Path
+) -> None:
+    file = tmp_path / "tokenizer.json"
+    for seed, letters in ((1, "ab"), (2, "ab"), (3, "abc")):
+        CharTokenizerSpec().train([letters]).save(file)
+        folder = RunFolder(
+            run(f"a-{seed}", 2.0, 1.0, seed=seed, tokenizer={"kind": "file", "path": str(file)})
+        )
+        shutil.copy(file, folder.tokenizer_file)
+    groups = compare("a-1", "a-2", "a-3").groups
+    assert [[each.run for each in group.runs] for group in groups] == [["a-1", "a-2"], ["a-3"]]
+
+
 def test_a_run_that_was_not_evaluated_is_compared_by_what_there_is(run: Callable[..., Path]) -> None:
     run("a", 3.0, None)
     run("b", 3.0, 2.0, train={"lr": 0.5})
@@ -410,6 +441,11 @@ def test_what_the_arms_of_a_sweep_share_is_true_of_what_varies() -> None:
     in_order = "all the same data in the same order."
     assert sweep("quick", {"train.lr": [1, 2], **by_steps}).fairness.endswith(in_order)
     assert sweep("quick", {"train.lr": [1, 2]}).fairness.endswith(BY_THE_CLOCK)
+    either = {"train.max_steps": [500], "train.lr": [1, 2]}
+    assert sweep("quick", either).fairness.endswith(MAY_END_BY_THE_CLOCK)
+    begun = fairness(sweep("quick", {"train.lr": [1, 2], **by_steps}), ["train.pretrained"])
+    assert in_order not in begun
+    assert TOKENS in begun
     short = {"train.max_steps": [5], "train.max_seconds": ["none"], "train.warmup_steps": [0, 6]}
     assert sweep("quick", short).fairness.endswith(IN_WARMUP)  # of one arm
     assert in_order not in sweep("quick", {"train.batch_size": [8, 16], **by_steps}).fairness

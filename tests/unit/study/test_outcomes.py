@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from clearformer.cli.views.study import numbers
 from clearformer.errors import UserError
 from clearformer.study import Claim, Probe, Published, Store, Study
 from clearformer.study.outcomes import (
@@ -259,6 +260,22 @@ def test_a_misspelt_arm_is_named() -> None:
             ask("Loss", "x")
     with pytest.raises(UserError, match="there is no arm"):
         of.difference("loss", "zzz", "x")
+
+
+def test_of_how_many_seeds_a_mean_is_stands_beside_it_in_every_table() -> None:
+    few = [{f"v{i}": 1.0 + seed for i in range(12)} for seed in range(3)]
+    lacking = [dict(each) for each in few]
+    del lacking[1]["v3"]
+    of = outcome_of(study("a", "b", seeds=3), {"a": lacking, "b": few})
+    rows = {str(row[0]): row[1:] for row in table_of_arms(of, of.numbers()).rows}
+    assert [str(cell).endswith(" (2 of 3)") for cell in rows["v3"]] == [True, False]
+    assert not any(" of " in str(cell) for cell in rows["v4"])
+    sparse = outcome_of(
+        study("a", "b", "c", seeds=3),
+        {"a": [{"x": 1.0}, {}, {"x": 2.0}], "b": [{"y": 1.0}] * 3, "c": [{"z": 1.0}] * 3},
+    )
+    assert sparse.is_sparse(sparse.numbers())
+    assert "(2 of 3)" in numbers(sparse)
 
 
 def of_values(**by_arm: dict[str, float]) -> Outcome:

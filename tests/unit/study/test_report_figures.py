@@ -240,6 +240,21 @@ def test_curves_that_end_by_the_clock_have_no_step_in_common_and_are_drawn() -> 
     assert curve_points([fast, slow], 0, 4) == [Point(30.0, 3.0, 2.5, 3.5)]
 
 
+def test_a_line_ends_where_not_all_seeds_were_measured_any_more() -> None:
+    rows = [[[0, 4.0], [10, 2.0]], [[0, 4.0], [10, 3.0], [20, 2.0], [30, 1.0]]]
+    of = outcome_of(study("one", seeds=2), {"one": [{"y": each} for each in rows]})
+    assert Lines("m", "y").lines(of) == {"one": [Point(0.0, 4.0, 4.0, 4.0), Point(10.0, 2.5, 2.0, 3.0)]}
+
+
+def test_a_series_that_the_first_seed_lacks_is_drawn() -> None:
+    values = [{"y": {"a": [[0, 1.0]]}}, {"y": {"a": [[0, 3.0]], "b": [[0, 5.0]]}}]
+    of = outcome_of(study("one", seeds=2), {"one": values})
+    assert {name: points[0].mean for name, points in Lines("m", "y").lines(of).items()} == {
+        "a": 2.0,
+        "b": 5.0,
+    }
+
+
 @pytest.mark.parametrize(
     ("places", "are"),
     [({0, 1, 2, 3}, True), ({1, 2, 4, 8}, False), ({0.5, 1.5}, False), ({7}, False), (set(range(17)), False)],
@@ -294,6 +309,12 @@ def test_numbers_above_1_in_a_matrix_are_whole() -> None:
     texts = texts_of(svg_of(Matrix("m", "m", "one", "row", "column", ("a", "b")), of, "planted-1"))
     written = [text.replace("\N{MINUS SIGN}", "-") for text in texts]
     assert {"10.05", "20.50", ".50", "-30.25"} <= set(written)
+
+
+def test_small_numbers_in_a_matrix_have_the_decimals_that_they_take() -> None:
+    of = outcome_of(study("one", seeds=1), {"one": [{"m": [[0.001, 0.002], [0.0, -0.001]]}]})
+    texts = texts_of(svg_of(Matrix("m", "m", "one", "row", "column", ("a", "b")), of, "planted-1"))
+    assert {".0010", ".0020", "-.0010"} <= {text.replace("\N{MINUS SIGN}", "-") for text in texts}
 
 
 def test_a_mask_has_neither_numbers_nor_a_scale() -> None:

@@ -245,6 +245,10 @@ def test_a_study_takes_generators() -> None:
         ({"measures": 5}, "measures: a sequence of Measure; got 5"),
         ({"shown": "loss"}, "shown: a sequence of str; got 'loss'"),
         ({"seeds": 1.5}, "seeds"),
+        ({"first_seed": 1.5}, "first_seed: a whole number; got 1.5"),
+        ({"first_seed": -2}, "first_seed: 0 or more; got -2"),
+        ({"arms": (Training("a", seeds=0),)}, "seeds: 1 or more; got 0"),
+        ({"arms": (Training("a", seeds="2"),)}, "seeds: a whole number; got '2'"),  # type: ignore[arg-type]
         ({"settings": None}, "settings: a mapping of values by name; got None"),
         ({"measures": (Measure(number), Measure(number))}, "two measures are the same, number; remove one"),
         ({"arms": (Measure(number),)}, "arms: each is a Training or Probe; got"),

@@ -68,6 +68,7 @@ def test_each_side_is_trained_at_every_rate() -> None:
         {"model.n_layers": 3, "train.lr": rate} for rate in (1e-3, 3e-3)
     ]
     assert {arm.side for arm in arms} == {"A"}
+    assert tuned("A", {"model.n_layers": 3}, (3e-3, 1e-3)) == arms  # the first and the last are the edges
 
 
 def test_the_lowest_mean_over_all_seeds_stands_for_a_side() -> None:

@@ -12,7 +12,7 @@ from clearformer.cost.rates import Rate, measured_rate
 from clearformer.device import resolve_device, resolve_dtype
 from clearformer.errors import ConfigError, count
 from clearformer.study.outcomes import ClaimVerdict, Estimate, Outcome, PublishedVerdict
-from clearformer.study.report.content import diverged_lines, what_is_compared
+from clearformer.study.report.content import diverged_lines, estimate_of_seeds, what_is_compared
 from clearformer.study.store import Store
 from clearformer.study.study import Study, Training
 from clearformer.study.trials import Trial, trials
@@ -245,18 +245,11 @@ def numbers(found: Outcome) -> str:
     """Format the table of all arms that have a measurement."""
     names = found.numbers()
     if found.is_sparse(names):
-        each = ((label, name, found.estimate(label, name)) for label in found.labels for name in names)
-        measured = [(label, name, interval(estimate)) for label, name, estimate in each if estimate]
+        each = ((label, name) for label in found.labels for name in names if found.estimate(label, name))
+        measured = [(label, name, estimate_of_seeds(found, label, name)) for label, name in each]
         return table(("arm", "value", "measured"), measured, n_left=2)
-    rows = [(label, *(_of_seeds(found, label, name) for name in names)) for label in found.labels]
+    rows = [(label, *(estimate_of_seeds(found, label, name) for name in names)) for label in found.labels]
     return table(("arm", *names), rows) if rows else ""
-
-
-def _of_seeds(found: Outcome, label: str, name: str) -> str:
-    """Format an arm's number, and of how many of its seeds it is where some lack it."""
-    estimate, n = found.estimate(label, name), len(found.records[found.best(label)])
-    part = f" ({estimate.n} of {n})" if estimate and estimate.n < n else ""
-    return interval(estimate) + part
 
 
 def interval(estimate: Estimate | None) -> str:

@@ -22,6 +22,9 @@ BY_THE_CLOCK = (
     "Runs end by the clock, so they take different numbers of steps: to compare at equal steps, give train.max_steps "
     "and train.max_seconds=none."
 )
+MAY_END_BY_THE_CLOCK = (
+    "Runs that reach their time limit before train.max_steps take fewer steps than the others."
+)
 IN_WARMUP = (
     "Runs end within their warm-up (train.warmup_steps), so that their learning rate never reaches train.lr: raise "
     "train.max_steps, or lower train.warmup_steps."

@@ -139,8 +139,8 @@ def compare(*runs: RunLike | str | PathLike[str]) -> Comparison:
     data = [_data_of(folder) for folder in folders]
     members: dict[str, list[int]] = {}
     for i, config in enumerate(configs):
-        members.setdefault(without_seed(config, data[i]), []).append(i)
-    settings = [flat(whole(configs[i[0]])) for i in members.values()]
+        members.setdefault(without_seed(config, data[i], _brought_to(folders[i])), []).append(i)
+    settings = [_settings_of(folders[i[0]], configs[i[0]]) for i in members.values()]
     differ = differing(settings)
     groups = [
         _group([(folders[i], configs[i]) for i in chosen], {key: own.get(key) for key in differ})
@@ -179,6 +179,24 @@ def _data_of(folder: RunFolder) -> str | None:
     return None
 
 
+def _brought_to(folder: RunFolder) -> dict[str, Any]:
+    """Return the SHA-256 of what a run began with that its settings name by a place: its weights and its tokenizer."""
+    config, began = folder.read_config(), folder.pretrained()
+    has_files = bool(getattr(config.tokenizer, "files", ()))
+    return ({"pretrained": began["sha256"]} if began else {}) | (
+        {"tokenizer": sha256_of(folder.tokenizer_file)} if has_files else {}
+    )
+
+
+def _settings_of(folder: RunFolder, config: RunConfig) -> dict[str, Any]:
+    """Return all settings by key; a pretrained run with the step and the hash of the weights taken from it."""
+    settings, began = flat(whole(config)), folder.pretrained()
+    if began is not None:
+        taken = f"{config.train.pretrained} (step {began['step']}, {began['sha256'][:6]})"
+        settings["train.pretrained"] = taken
+    return settings
+
+
 def _differ_in_data(differ: Sequence[str], data: Sequence[str | None]) -> list[str]:
     """Return the settings that differ, with the places of the data only if the data themselves may differ."""
     if len(set(data)) == 1 and None not in data:
@@ -214,20 +232,27 @@ def _apart(groups: Sequence[Group], found: Sequence[Difference]) -> list[str]:
     ]
 
 
-def without_seed(config: RunConfig, data_sha256: str | None = None) -> str:
+def without_seed(
+    config: RunConfig, data_sha256: str | None = None, brought: Mapping[str, Any] | None = None
+) -> str:
     """Return a hash of everything that determines a run's result, except the seed.
 
-    Data count by their SHA-256, or by their paths where it is not known. A pretrained run counts by its weights, or by
-    its path once it is gone.
+    Data count by their SHA-256, or by their paths where it is not known. A pretrained run counts by the weights that
+    were taken from it, and a tokenizer's file by the tokenizer that was made of it, as `brought` gives them; otherwise
+    by what lies there today, or by its path once it is gone.
     """
-    settings = whole(config)
+    settings, brought = whole(config), brought or {}
+    if "pretrained" in brought:
+        config = config.replace(train=config.train.replace(pretrained=None))
+    if "tokenizer" in brought:
+        config = config.replace(tokenizer=ByteTokenizerSpec())
     try:
-        settings = deciding(config, settings)
+        settings = deciding(config, whole(config))
     except (RunError, DataError, OSError):  # a pretrained run, or GPT-2's vocabulary, is gone
         here = config.replace(train=config.train.replace(pretrained=None), tokenizer=ByteTokenizerSpec())
         settings = deciding(here, settings)
     paths = {key: value for key, value in whole(config.data).items() if is_place(key)}
-    return digest({**settings, "seed": None, "read": data_sha256 or paths})
+    return digest({**settings, "seed": None, "read": data_sha256 or paths, "brought": brought})
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:

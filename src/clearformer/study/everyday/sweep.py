@@ -13,7 +13,7 @@ from clearformer.config import Spec, explicit, flat, merge, nested, parse_overri
 from clearformer.errors import ConfigError, UserError, count, shortened, shown
 from clearformer.files import user_path
 from clearformer.presets import preset as preset_of_name
-from clearformer.study.everyday.caveats import BY_THE_CLOCK, IN_WARMUP, caveats
+from clearformer.study.everyday.caveats import BY_THE_CLOCK, IN_WARMUP, MAY_END_BY_THE_CLOCK, caveats
 from clearformer.study.everyday.declared import CURVES, FILE, read_declaration
 from clearformer.study.lectures import studies
 from clearformer.study.measures.losses import LOSSES
@@ -32,10 +32,14 @@ DRAWN_BY = frozenset(
         "train.objective.batch_tokens",
         "train.objective.bpe_dropout",
         "train.objective.wordpiece_dropout",
+        "train.pretrained",
         "model.max_seq_len",
     }
 )
-"""The settings by which a seed draws other data, beside those of the data and the tokenizer."""
+"""The settings by which a seed draws other data, beside those of the data and the tokenizer.
+
+A pretrained run brings its tokenizer.
+"""
 NOT_LEARNED_FROM = frozenset({"data.val_path", "data.test_path", "data.order", "data.labels"})
 """The settings of data that leave a tokenizer as it is, which is trained on the training text."""
 
@@ -138,9 +142,10 @@ def caveats_of(study: Study, varied: Collection[str]) -> list[str]:
     sections = {key.partition(".")[0] for key in varied if key not in NOT_LEARNED_FROM}
     if (trains_tokenizers and "data" in sections) or "train.pretrained" in varied:
         varied = [*varied, "tokenizer"]
-    by_the_clock = any(config.train.max_seconds or config.train.max_wall_seconds for config in configs)
+    timed = [config.train for config in configs if config.train.max_seconds or config.train.max_wall_seconds]
+    by_the_clock = BY_THE_CLOCK if any(each.max_steps is None for each in timed) else MAY_END_BY_THE_CLOCK
     in_warmup = any(config.train.ends_in_warmup for config in configs)
-    told = [BY_THE_CLOCK] * (by_the_clock and len(configs) > 1) + [IN_WARMUP] * in_warmup
+    told = [by_the_clock] * (bool(timed) and len(configs) > 1) + [IN_WARMUP] * in_warmup
     return caveats(varied, [config.train.objective for config in configs]) + told
 
 

@@ -87,14 +87,18 @@ class Lines(Drawn):
                 known = ", ".join(
                     part for part in (label if len(labels) > 1 or not name else "", name) if part
                 )
-                found[known] = curve_points(curves, 0, 1)
+                points = curve_points(curves, 0, 1)
+                ends = [max(row[0] for row in rows) for rows in curves if rows]
+                found[known] = [point for point in points if point.x <= min(ends)]  # where all were measured
         return {label: points for label, points in found.items() if points}
 
     def _rows(self, by_seed: list[Any]) -> dict[str, list[Any]]:
         """Return the rows of every seed by the name of the series; a single series has an empty name."""
         if not by_seed or not isinstance(by_seed[0], Mapping):
             return {"": by_seed}
-        names = self.series if self.series is not None else tuple(by_seed[0])
+        names = (
+            dict.fromkeys(name for rows in by_seed for name in rows) if self.series is None else self.series
+        )
         return {name: [rows[name] for rows in by_seed if name in rows] for name in names}
 
     def draw(self, canvas: Any, outcome: Outcome) -> None:

@@ -22,7 +22,7 @@ from clearformer.study.figures.drawing import (
     widest,
 )
 from clearformer.study.outcomes import Outcome
-from clearformer.study.words import number
+from clearformer.study.words import decimals_of, number
 
 ON_DARK, ON_LIGHT, BETWEEN = (
     "#fefefe",
@@ -150,11 +150,12 @@ def _draw_cells(axes: Any, cells: list[list[float]], side: float, is_written: bo
 
 
 def _write_cells(axes: Any, cells: list[list[float]], size: float) -> None:
+    decimals = max(2, decimals_of(size, 2))
     for i, row in enumerate(cells):
         for j, value in enumerate(row):
             if abs(value) >= 0.005 * size:
                 shade = ON_DARK if abs(value) > 0.6 * size else ON_LIGHT
-                text = re.sub(r"^(-?)0\.", r"\1.", f"{value:.2f}")
+                text = re.sub(r"^(-?)0\.", r"\1.", f"{value:.{decimals}f}")
                 axes.text(j, i, text, ha="center", va="center", fontsize=7, color=shade)
 
 

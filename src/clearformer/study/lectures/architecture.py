@@ -472,7 +472,7 @@ TOKENIZER_CLAIMS = (
 )
 TOKENIZER_FIGURES = (
     Bars("Bits per byte; for WordPiece a lower bound", "bits_per_byte_at_least"),
-    Bars("Training compute per megabyte", "gigaflops_per_megabyte"),
+    Bars("Training compute per megabyte of held-out text", "gigaflops_per_megabyte"),
     Bars("Parameters", "parameters"),
 )
 
@@ -496,9 +496,10 @@ TOKENIZERS = Study(
     refuted_if="After the same text, no subword vocabulary needs fewer bits per byte than characters.",
     meaning=(
         "After the same text, subwords need 3 to 7% fewer bits per byte than characters (2.51 to 2.57 with BPE, "
-        "against 2.69), for 50 to 63% of the training compute. Bytes and characters differ by less than the seeds do. "
-        "Between Unigram and BPE, 512 tokens favour BPE (0.06 bits), 4,096 Unigram (0.01) and 1,024 neither. Of the "
-        "four rates 0.006 is best for the small vocabularies, 0.002 from 1,024 tokens on."
+        "against 2.69), for 50 to 63% of the training compute per byte of held-out text, and 45 to 55% of what a step "
+        "took, as the tokens are longer in the text that they were made of. Bytes and characters differ by less than "
+        "the seeds do. Between Unigram and BPE, 512 tokens favour BPE (0.06 bits), 4,096 Unigram (0.01) and 1,024 "
+        "neither. Of the four rates 0.006 is best for the small vocabularies, 0.002 from 1,024 tokens on."
     ),
 )
 

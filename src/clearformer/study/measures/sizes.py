@@ -53,7 +53,7 @@ def bits_per_byte(run: Run) -> Values:
             not preserve the whole text.
         bytes_per_token: The mean bytes of a held-out token.
         vocabulary: The size of the vocabulary.
-        gigaflops_per_megabyte: The cost of training on a million bytes, forward and backward.
+        gigaflops_per_megabyte: The cost of training on a million bytes of held-out text, forward and backward.
         train_seconds: The duration of all training steps.
     """
     scores, config = run.evaluate(), run.model.config

@@ -402,7 +402,7 @@ def table_of_arms(outcome: Outcome, names: list[str]) -> Table:
         rows = tuple(
             (
                 named(name, loss_unit=unit),
-                *(estimate_text(outcome.estimate(label, name)) for label in outcome.labels),
+                *(estimate_of_seeds(outcome, label, name) for label in outcome.labels),
             )
             for name in names
         )
@@ -465,14 +465,16 @@ def claim_row(each: ClaimVerdict) -> tuple[Cell, ...]:
     )
 
 
+def estimate_of_seeds(outcome: Outcome, label: str, name: str) -> str:
+    """Return an arm's number, and of how many of its seeds it is where some lack it."""
+    estimate, n = outcome.estimate(label, name), len(outcome.records[outcome.best(label)])
+    return estimate_text(estimate) + (f" ({estimate.n} of {n})" if estimate and estimate.n < n else "")
+
+
 def arm_row(outcome: Outcome, label: str, names: Sequence[str]) -> tuple[Cell, ...]:
     """Return a row of the table of all arms."""
-    n = len(outcome.records[label])
-    estimates = [outcome.estimate(label, name) for name in names]
-    values = [
-        estimate_text(each) + (f" ({each.n} of {n})" if each and each.n < n else "") for each in estimates
-    ]
-    return (label, *values, str(n))
+    values = [estimate_of_seeds(outcome, label, name) for name in names]
+    return (label, *values, str(len(outcome.records[label])))
 
 
 def how(outcome: Outcome, level: int) -> Iterator[Node]:
