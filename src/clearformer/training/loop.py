@@ -550,9 +550,15 @@ class Training:
             return {}
 
     def has_missed_evaluation(self) -> bool:
-        """Whether the run goes on at a step whose evaluation was due but failed or was stopped; its line tells it."""
-        is_due = self.is_due(self.settings.eval_every) or self.is_due(self.settings.checkpoint_every)
-        if self.finished() or self.progress.step == 0 or not is_due:
+        """Whether the run goes on at a step whose evaluation was due but failed or was stopped.
+
+        A checkpoint tells it where one was due, otherwise the step's line.
+        """
+        if self.finished() or self.progress.step == 0:
+            return False
+        if self.is_due(self.settings.checkpoint_every):
+            return self.task.n_held_out > 0 and self.progress.val_loss is None
+        if not self.is_due(self.settings.eval_every):
             return False
         *_, last = read_metrics(self.folder.metrics_file) or [{}]
         lacks = last.get("step") == self.progress.step and last.get("val_loss") is None
@@ -561,14 +567,18 @@ class Training:
     def make_up_evaluation(self) -> None:
         """Evaluate the step at which the run was resumed, and record it if its evaluation had failed.
 
-        The line in metrics.jsonl repeats what the last one says of the training.
+        The line in metrics.jsonl repeats what the last one says of the training. The checkpoint is given the loss, as
+        no later one may come that says which was the best.
         """
+        before = self.progress
         line, progress = self.evaluate_unless_stopped(), self.progress
+        if progress != before:
+            self.store.amend(progress)
         *_, last = read_metrics(self.folder.metrics_file) or [{}]
         is_recorded = last.get("step") == progress.step and last.get("val_loss") is not None
         if line and last and not is_recorded:
             reached = {"step": progress.step, "tokens": progress.tokens, "seconds": progress.seconds}
-            self.log.write(last | reached | line)
+            self.log.step(progress, last | reached | line)
 
     # --- saving ---------------------------------------------------------------------------------------------
 

@@ -931,8 +931,9 @@ def test_a_last_evaluation_that_failed_is_made_up_for(
     assert outcome.evaluation == whole.evaluation
     assert lines_of(run_folder("a"))[-1] == lines_of(run_folder("whole"))[-1]
     before = run_folder("a").metrics_file.read_bytes()
-    loss = load_checkpoint(last_checkpoint(run_folder("a"))).progress.val_loss
-    assert loss is None  # so that the next one measures it again, but records it once
+    kept, own = (load_checkpoint(last_checkpoint(run_folder(name))).progress for name in ("a", "whole"))
+    assert (kept.val_loss, kept.best_step, kept.n_worse) == (own.val_loss, own.best_step, own.n_worse)
+    assert (run_folder("a").checkpoints / "best").resolve().name == f"step-{own.best_step:08d}"
     resumed("a")
     assert run_folder("a").metrics_file.read_bytes() == before
 
@@ -1519,6 +1520,32 @@ def test_a_signal_ends_an_evaluation_at_once_and_it_is_made_up(
         whole.progress.best_step,
         whole.progress.best_val_loss,
     )
+
+
+def test_a_made_up_evaluation_counts_after_another_kill(
+    trained: Trained, resumed: Resumed, run_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted in an evaluation that a checkpoint waits for, resumed, killed before the next one, resumed."""
+    settings = ["train.max_steps=12", "train.checkpoint_every=4", "train.keep_last=1"]
+    whole = trained("whole", *settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(NextTokenTask, "evaluate", lambda *_: interrupt())
+        with pytest.raises(Interrupted, match=r"^stopped at step 4; "):
+            trained("a", *settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "due_line", lambda *_: crash())
+        patch.setattr(CheckpointStore, "save_alone", lambda *_: None)  # as if killed
+        with pytest.raises(CrashedError):
+            resumed("a")
+    losses = {line["step"]: line.get("val_loss") for line in lines_of(run_folder("a"))}
+    [made_up] = list_checkpoints(run_folder("a").checkpoints)
+    assert load_checkpoint(made_up).progress.val_loss == losses[4] is not None
+    outcome = resumed("a")
+    assert outcome.progress.best_step == whole.progress.best_step
+    kept = [
+        [step_of(path) for path in list_checkpoints(run_folder(name).checkpoints)] for name in ("a", "whole")
+    ]
+    assert kept[0] == kept[1]
 
 
 def test_a_sample_that_fails_loses_no_step(

@@ -25,7 +25,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from clearformer.errors import CheckpointError, DiskError, shortened, shown
-from clearformer.files import discard, disk_errors, folder_made_whole, parse_json, remove_abandoned
+from clearformer.files import (
+    discard,
+    disk_errors,
+    folder_made_whole,
+    parse_json,
+    remove_abandoned,
+    write_file,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +42,7 @@ MODEL, OPTIMIZER, STATE, MANIFEST = (
     "state.json",
     "manifest.json",
 )
+BEFORE = "before"  # in the manifest: what a file was like before it was replaced, which is as good
 
 
 @dataclass(frozen=True)
@@ -116,10 +124,33 @@ def _save(place: Path, progress: Progress, tensors: Mapping[str, dict[str, Tenso
     with folder_made_whole(final, MANIFEST, shared=True, parents=False) as folder:
         for name, each in tensors.items():
             write_tensors(each, folder / name)
-        (folder / STATE).write_text(json.dumps(asdict(progress), indent=1) + "\n")
+        (folder / STATE).write_bytes(written(progress))
         manifest = {name: describe(folder / name) for name in names}
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
     return final
+
+
+def amend_progress(checkpoints: Path, progress: Progress) -> None:
+    """Replace the progress that a step's checkpoint holds; the checkpoint is whole at every instant.
+
+    The manifest first allows both, so that a kill between the two files leaves the earlier progress.
+
+    Raises:
+        DiskError: it cannot be written.
+        CheckpointError: the checkpoint is damaged.
+    """
+    folder, content = step_folder(checkpoints, progress.step), written(progress)
+    verify(folder, STATE)
+    manifest = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
+    own = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    manifest[STATE] = own | {BEFORE: describe(folder / STATE)}
+    write_file(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+    write_file(folder / STATE, content)
+
+
+def written(progress: Progress) -> bytes:
+    """Return the contents of a checkpoint's file of the progress."""
+    return (json.dumps(asdict(progress), indent=1) + "\n").encode()
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -170,7 +201,8 @@ def verify(folder: Path, *names: str) -> None:
             raise _unreadable(folder / name, error) from None
         except OSError as error:
             raise CheckpointError(f"{folder / name}: damaged: cannot be read ({error.strerror})") from None
-        if actual != expected[name]:
+        before = expected[name].pop(BEFORE, None)
+        if actual not in (expected[name], before):
             what = "size does" if actual["size"] != expected[name].get("size") else "contents do"
             raise CheckpointError(f"{folder / name}: damaged: its {what} not match the manifest")
 

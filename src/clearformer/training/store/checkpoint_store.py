@@ -12,6 +12,7 @@ from clearformer.training.store.async_checkpoint import CheckpointWriter
 from clearformer.training.store.checkpoint import (
     Checkpoint,
     Progress,
+    amend_progress,
     link,
     list_checkpoints,
     newest_whole,
@@ -72,6 +73,19 @@ class CheckpointStore:
         save_checkpoint(checkpoints, checkpoint)
         self.damaged.discard(progress.step)
         self.tidy(progress)
+
+    def amend(self, progress: Progress) -> None:
+        """Replace the progress in the checkpoint that the run was resumed from; called in all processes.
+
+        Raises:
+            DiskError: it cannot be written.
+            CheckpointError: the checkpoint is damaged.
+        """
+        if self.processes.is_main:
+            self.writer.wait()
+            amend_progress(self.folder.checkpoints, progress)
+            self.tidy(progress)
+        self.processes.wait_for_all()
 
     def tidy(self, progress: Progress) -> None:
         """Point the links at the newest and the best checkpoint, and delete those that are no longer wanted.
