@@ -61,6 +61,8 @@ def test_the_mean_of_several_checkpoints_is_looked_at(answers: Callable[..., dic
         assert f"--average: --view {view} reads the training or its data" in refuses(
             "lens", "text", *text, "--view", view, "--average", "2"
         )
+    changes = ("lens", "text", TEXT, "--view", "changes", "--average", "2", "--until", "2")
+    assert "--average: --until opens the weights of one step" in refuses(*changes)
 
 
 def test_the_ledgers_json(answers: Callable[..., dict]) -> None:

@@ -43,6 +43,8 @@ class Embedded(Shown):
         vectors: `vectors[0]` is the input of the first block: each token's embedding plus that of its position, with
             no context yet. `vectors[l + 1]` is the residual stream after block l, counted from 0.
         final: The last of them after the final norm; unchanged if the model has none.
+        similarities: The cosine between each token's vector after every layer and its vector before the first block.
+        cosines: The cosine of every two tokens' last vectors.
         tokenizer: The tokenizer that made the tokens.
     """
 
@@ -50,6 +52,8 @@ class Embedded(Shown):
     tokens: list[int]
     vectors: Float[Tensor, "L T D"]
     final: Float[Tensor, "T D"]
+    similarities: Float[Tensor, "L T"]
+    cosines: Float[Tensor, "T T"]
     tokenizer: Tokenizer = field(repr=False, metadata={FIRST: True})
 
     @property
@@ -78,11 +82,6 @@ class Embedded(Shown):
             raw = _without_first_space(raw)
         return spans_of(raw)
 
-    @property
-    def similarities(self) -> Float[Tensor, "L T"]:
-        """The cosine between each token's vector after every layer and its vector before the first block."""
-        return torch.cosine_similarity(self.vectors, self.vectors[:1], dim=-1)
-
     def caption(self) -> str:
         return f"{quoted(self.text)}: the cosine of each token's vector with the one it had before the first block"
 
@@ -101,10 +100,8 @@ class Embedded(Shown):
 
     def draw(self, figure: Any) -> None:
         """Draw the cosine of every two tokens' last vectors."""
-        axes, directions = figure.subplots(), torch.nn.functional.normalize(self.vectors[-1], dim=-1)
-        image = heat_map(
-            axes, directions @ directions.T, self.labels, self.labels, signed=True, limits=(-1, 1)
-        )
+        axes = figure.subplots()
+        image = heat_map(axes, self.cosines, self.labels, self.labels, signed=True, limits=(-1, 1))
         axes.set_title(f"cosines between tokens, {self.layers[-1]}", fontsize=10)
         figure.colorbar(image, ax=axes, shrink=0.8, label="cosine").outline.set_visible(False)
 
@@ -174,13 +171,16 @@ def _embed(model: Transformer, tokenizer: Tokenizer, text: str | list[int]) -> E
 
     with evaluating(model), torch.inference_mode(), model.hooked(dict.fromkeys(names, keep)):
         final = final_vectors(model, torch.tensor([tokens], device=model.embed.weight.device))
-    vectors = torch.stack([seen[name][0] for name in names])
     # Clone, because tensors made in inference mode cannot be used under autograd.
+    vectors = torch.stack([seen[name][0] for name in names]).float().cpu().clone()
+    directions = torch.nn.functional.normalize(vectors[-1], dim=-1)
     return Embedded(
         words_of(tokenizer, text),
         tokens,
-        vectors.float().cpu().clone(),
+        vectors,
         final[0].float().cpu().clone(),
+        torch.cosine_similarity(vectors, vectors[:1], dim=-1),
+        directions @ directions.T,
         tokenizer,
     )
 

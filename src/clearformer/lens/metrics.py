@@ -1,6 +1,6 @@
 """A run's recorded training: loss, held-out loss, learning rate and gradient norm by step."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -8,10 +8,12 @@ from jaxtyping import Float
 
 from clearformer.decoding.arguments import check_run
 from clearformer.decoding.text.samples import Run
-from clearformer.lens.showing import Shown, Table
+from clearformer.lens.showing import FIRST, Shown, Table, is_changing
+from clearformer.training.objectives import NATS_A_TOKEN, loss_unit
 from clearformer.training.store.folder import RunFolder, read_metrics
 
 BY_LAYER = "grad_norm/"
+CHANGE = "change of the "
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -20,9 +22,11 @@ class Metrics(Shown):
 
     Attributes:
         columns: The columns by name, `step` first; NaN where a line lacks the value.
+        unit: The unit of the losses.
     """
 
     columns: dict[str, Float[np.ndarray, " N"]]
+    unit: str = field(default=NATS_A_TOKEN, repr=False, metadata={FIRST: True})
 
     def caption(self) -> str:
         steps = self.columns["step"]
@@ -42,7 +46,7 @@ class Metrics(Shown):
             for name, values in self.columns.items()
             if name in other.columns
         }
-        return Metrics(changes | {"step": np.array(steps, dtype=float)})
+        return Metrics(changes | {"step": np.array(steps, dtype=float)}, self.unit)
 
     @property
     def layers(self) -> dict[str, Float[np.ndarray, " N"]]:
@@ -71,9 +75,10 @@ class Metrics(Shown):
             known, shade = np.isfinite(values), i / max(1, len(self.layers) - 1)
             colour = (0.05 + 0.9 * shade, 0.15 + 0.6 * shade, 0.42 - 0.2 * shade)
             axes.plot(self.columns["step"][known], values[known], label=name, color=colour, linewidth=1.0)
-        axes.set_yscale("log")
+        if not is_changing():
+            axes.set_yscale("log")
         axes.set_xlabel("step")
-        axes.set_ylabel("gradient norm")
+        axes.set_ylabel(f"{CHANGE * is_changing()}gradient norm")
         axes.legend(frameon=False, fontsize=7, ncols=-(-len(self.layers) // 8))
 
     def _draw_losses(self, axes: Any) -> None:
@@ -83,7 +88,7 @@ class Metrics(Shown):
             if known.any():
                 axes.plot(self.columns["step"][known], values[known], label=label)
         axes.set_xlabel("step")
-        axes.set_ylabel("loss, nats per token")
+        axes.set_ylabel(f"{CHANGE * is_changing()}loss, {self.unit}")
         if axes.lines:
             axes.legend(frameon=False)
 
@@ -99,7 +104,8 @@ def metrics(run: Run) -> Metrics:
     lines = read_metrics(folder.metrics_file)
     names = dict.fromkeys(["step", *(name for line in lines for name in line)])
     numeric = [name for name in names if all(_is_number(line.get(name)) for line in lines)]
-    return Metrics({name: np.array([_number(line.get(name)) for line in lines]) for name in numeric})
+    columns = {name: np.array([_number(line.get(name)) for line in lines]) for name in numeric}
+    return Metrics(columns, loss_unit([folder.read_config().train.objective]))
 
 
 def _is_number(value: Any) -> bool:

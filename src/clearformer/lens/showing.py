@@ -178,6 +178,11 @@ def changing() -> Iterator[None]:
         _changing.reset(before)
 
 
+def is_changing() -> bool:
+    """Whether what is formatted or drawn now is a difference, whose amounts may be below zero."""
+    return _changing.get()
+
+
 def amount(value: float, digits: int) -> str:
     """Format an amount for a table; differences get a sign."""
     if np.isnan(value):

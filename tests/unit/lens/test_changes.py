@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 import clearformer as cf
 from clearformer import lens
 from clearformer.errors import UserError
 from clearformer.lens.causal.metrics import LogitDifference
+from clearformer.lens.history.events import Event, Events
 from clearformer.lens.metrics import Metrics
 from clearformer.model.attention import MultiHead
 
@@ -207,7 +209,54 @@ def test_vectors_of_two_loads_are_subtracted() -> None:
     run, other = run_of("decoder"), run_of("decoder")
     assert run.tokenizer is not other.tokenizer
     changes = lens.beside(lens.embed, run, other, TEXT).changes
-    assert changes.vectors.equal(lens.embed(other, TEXT).vectors - lens.embed(run, TEXT).vectors)
+    first, second = lens.embed(run, TEXT), lens.embed(other, TEXT)
+    assert changes.vectors.equal(second.vectors - first.vectors)
+    assert changes.similarities.equal(
+        second.similarities - first.similarities
+    )  # which are in table and figure
+    assert changes.cosines.equal(second.cosines - first.cosines)
+
+
+def test_the_norm_of_a_gradient_may_have_become_smaller() -> None:
+    run, other = run_of("decoder"), run_of("decoder")
+    found = lens.beside(lens.weight_gradients, run, other, TEXT)
+    each = zip(found.first.matrices, found.second.matrices, found.changes.matrices, strict=True)
+    assert all(change.norm == pytest.approx(second.norm - first.norm) for first, second, change in each)
+
+
+def test_decreases_are_drawn() -> None:
+    columns = {
+        "step": [1, 2],
+        "loss": [3.0, 2.0],
+        "grad_norm/embed": [1.0, 2.0],
+        "grad_norm/head": [2.0, 1.0],
+    }
+    first, second = (
+        Metrics({name: np.array(values, dtype=float) for name, values in each.items()}, "nats a text")
+        for each in (columns, columns | {"grad_norm/head": [1.0, 0.5], "loss": [2.0, 1.0]})
+    )
+    drawn = []
+    for found in (first, lens.difference(first, second)):
+        figure = Figure()
+        found.draw(figure)
+        drawn.append([(axes.get_yscale(), axes.get_ylabel()) for axes in figure.axes])
+    assert drawn[0] == [("linear", "loss, nats a text"), ("log", "gradient norm")]
+    assert drawn[1] == [
+        ("linear", "change of the loss, nats a text"),
+        ("linear", "change of the gradient norm"),
+    ]
+    guesses, figure = lens.next_tokens(run_of("decoder"), TEXT, top=3), Figure()
+    lens.difference(guesses, replace(guesses, probabilities=guesses.probabilities - 0.01)).draw(figure)
+    assert figure.axes[0].get_xlim()[0] <= -0.01
+
+
+def test_a_part_that_both_have_in_other_ways_is_told_with_both() -> None:
+    first, second = (
+        Events([Event("induction", "", None, None, None, 0.1, 0.3, head, "")], [], None, None, [])
+        for head in ("blocks.0.attn:0", "blocks.1.attn:0")
+    )
+    with pytest.raises(UserError, match=r"'induction' is .*0\.attn:0.* in the first and .*1\.attn:0"):
+        lens.difference(first, second)
 
 
 def with_other_weights(run: Run, factor: float) -> Run:
@@ -251,7 +300,7 @@ def test_gradients_of_two_runs_are_subtracted(pair: tuple[Run, Run]) -> None:
 
 def test_metrics_are_known_by_their_columns() -> None:
     one, other = (Metrics({"step": np.array([1.0, 2]), "loss": np.array([3.0, last])}) for last in (2.0, 1.0))
-    assert one.to_dict() == {"columns": {"step": [1.0, 2.0], "loss": [3.0, 2.0]}}
+    assert one.to_dict() == {"columns": {"step": [1.0, 2.0], "loss": [3.0, 2.0]}, "unit": "nats a token"}
     assert one == Metrics(dict(one.columns)) != other
     assert repr(one) == "Metrics(columns={'step': <array [2]>, 'loss': <array [2]>})"
 

@@ -123,6 +123,13 @@ def test_pairs_are_chosen_so_that_their_sum_is_largest() -> None:
     assert all(torch.isfinite(found.similarities).flatten())
 
 
+def test_heads_that_never_change_are_not_compared() -> None:
+    run = made(1, "decoder")
+    one_token = lens.match_heads(run, run, "d")  # whose pattern is constant
+    assert torch.isnan(one_token.similarities).all()
+    assert one_token.matches == []
+
+
 def test_heads_of_one_kind_are_matched_with_each_other() -> None:
     run, other = made(1, "encoder-decoder"), made(2, "encoder-decoder")
     found = lens.match_heads(run, other, TEXTS[:2])

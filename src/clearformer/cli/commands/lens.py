@@ -1,6 +1,7 @@
 """`clearformer lens`: views of what happens inside a model."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,7 +65,9 @@ def command(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="TOKEN", help="Token whose logit or rank is shown.", show_default="the likeliest"
+            metavar="TOKEN",
+            help="Token whose logit or rank is shown.",
+            show_default="the likeliest; with lens the one that follows, with gradients the text's loss",
         ),
     ] = None,
     foil: Annotated[
@@ -189,7 +192,7 @@ def command(
     options = {name: value for name, value in given.items() if was_given(context, name)}
     check_options(view, chosen, options)
     check_not_empty("--other", [other])
-    check_average(view, chosen, average)
+    check_average(view, chosen, average, options)
     if figure is not None:
         figure = user_path(figure)
         check_can_be_drawn(figure)
@@ -233,8 +236,10 @@ def check_options(name: str, view: View, given: dict[str, Any]) -> None:
             raise UserError(f"--{option}: --view {name} needs it")
 
 
-def check_average(name: str, view: View, average: int) -> None:
+def check_average(name: str, view: View, average: int, given: Collection[str]) -> None:
     """Raise UserError if checkpoints are averaged for a view that reads none of the weights opened."""
+    if average > 1 and "until" in given:
+        raise UserError("--average: --until opens the weights of one step; omit one of the two")
     if average > 1 and not view.reads_weights:
         raise UserError(
             f"--average: --view {name} reads the training or its data, not the averaged weights; omit it"

@@ -106,7 +106,7 @@ def check_index(name: str, index: Any, n: int) -> None:
 def loss_of(inputs: Inputs, instead: str = "give a target") -> MeanLoss:
     """Return the mean loss of the targets in the text itself.
 
-    `instead` says in errors what a caller can give for a text without a loss.
+    `instead` says in errors what a caller can give for a text without a loss, if anything.
 
     Raises:
         UserError: there are none, because the model is a classifier or there is only one token.
@@ -116,7 +116,7 @@ def loss_of(inputs: Inputs, instead: str = "give a target") -> MeanLoss:
         raise UserError(f"a classifier predicts no token of the text, so the text has no loss; {instead}")
     if set(targets) <= {IGNORED}:
         raise UserError(
-            f"the text has no token to predict, so it has no loss; {instead}, or give a longer text"
+            f"the text has no token to predict, so it has no loss; {instead and f'{instead}, or '}give a longer text"
         )
     return MeanLoss(torch.tensor([targets], device=inputs.tokens.device))
 

@@ -99,7 +99,7 @@ class PatchEffects(Shown):
 
     @property
     def recovered(self) -> Float[Tensor, "N P"]:
-        """The effects as fractions of the difference between the two texts."""
+        """The effects as fractions of the difference between the two texts; of two runs, take that of each."""
         return self.effects / (self.donor - self.own)
 
     def largest(self, n: int = 10) -> list[Effect]:

@@ -287,10 +287,22 @@ def _matched(name: str, one: Sequence[Any], other: Sequence[Any]) -> list[tuple[
         return list(zip(one, other, strict=True))
     by_key = dict(zip(others, other, strict=True))
     if sorted(keys, key=repr) != sorted(others, key=repr) or len(by_key) < len(others):
-        apart = [key for key in [*keys, *others] if key not in keys or key not in by_key]
-        word = shown(apart[0][0]) if apart else "other parts"
-        raise UnlikeError(f"{name}: only one of the two has {word}, so they cannot be subtracted")
+        raise UnlikeError(f"{name}: {_parts_apart(keys, others)}, so they cannot be subtracted")
     return [(each, by_key[key]) for key, each in zip(keys, one, strict=True)]
+
+
+def _parts_apart(keys: Sequence[tuple[Any, ...]], others: Sequence[tuple[Any, ...]]) -> str:
+    """Return in words a part that only one of two lists has, or has in another way."""
+    first, second = (
+        [key for key in own if key not in rest] for own, rest in ((keys, others), (others, keys))
+    )
+    if not first and not second:
+        return "only one of the two has other parts"
+    key = (first or second)[0]
+    alike = [other for other in second if first and other[0] == key[0]]
+    if alike:
+        return f"{shown(key[0])} is {shown(key[1:])} in the first and {shown(alike[0][1:])} in the second"
+    return f"only one of the two has {shown(key[0])}"
 
 
 def _key(part: Any) -> tuple[Any, ...]:

@@ -255,7 +255,8 @@ class Sums:
         self.other_squares[at] += other.square().sum(1)
 
     def similarities(self) -> Float[Tensor, "N M"]:
-        """Return each pair's correlation; 0 if a head does nothing at all, NaN if the two were never compared."""
+        """Return each pair's correlation; 0 if one head does always the same, NaN if both do or none was compared."""
         size = (self.squares * self.other_squares).sqrt()
         found = torch.where(size > 0, self.products / size.clamp_min(torch.finfo(size.dtype).tiny), 0.0)
-        return torch.where(self.products.isnan(), self.products, found).float()
+        undefined = self.products.isnan() | ((self.squares == 0) & (self.other_squares == 0))
+        return found.masked_fill(undefined, torch.nan).float()

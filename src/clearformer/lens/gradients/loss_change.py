@@ -211,9 +211,9 @@ def loss_changes_since(
     before = opened.get(step) or _at_step(folder, step, device, on_step)
     after = run if until is None else opened.get(until) or _at_step(folder, until, device, on_step)
     inputs = read(after, text, output, masked=masked)
-    metric = class_loss(inputs, target) if inputs.class_names else None
-    if metric is None and target is not None:
+    if target is not None and not inputs.class_names:
         raise UserError("target: only a classifier takes one; here the change is that of the text's loss")
+    metric = class_loss(inputs, target) if inputs.class_names else loss_of(inputs, instead="")
     return loss_changes(before, after, inputs, metric=metric, pieces=pieces, on_step=on_step)
 
 

@@ -99,12 +99,14 @@ class MatrixGradient(Shown):
         name: The matrix's name in `model.state_dict()`.
         matrix: [O I] the gradient, the sum of the terms, in float32 or float64.
         terms: One for each use and position, in order.
+        norm: |G|.
         uses: The uses of the matrix, which the terms are made from; in a difference, the first's.
     """
 
     name: str
     matrix: Float[Tensor, "O I"] = field(repr=False)
     terms: list[Term]
+    norm: float
     uses: list[Use] = field(repr=False, metadata={FIRST: True})
 
     def largest(self, n: int = 10) -> list[Term]:
@@ -121,11 +123,6 @@ class MatrixGradient(Shown):
         if not (0 <= row < n_rows and 0 <= column < n_columns):
             raise UserError(f"{self.name} is [{n_rows} {n_columns}]; it has no entry {row}, {column}")
         return torch.cat([use.entry(row, column) for use in self.uses])
-
-    @property
-    def norm(self) -> float:
-        """|G|."""
-        return self.matrix.norm().item()
 
     def caption(self) -> str:
         return f"the gradient of {self.name}, position by position; its norm is {self.norm:.3g}"
@@ -333,7 +330,7 @@ def _result(inputs: Inputs, name: str, uses: list[Use]) -> MatrixGradient:
         use.add_to(matrix)
     whole = matrix.square().sum().clamp_min(torch.finfo(matrix.dtype).tiny)
     terms = [term for use in uses for term in _terms(inputs, use, use.products(matrix) / whole)]
-    return MatrixGradient(name, matrix, terms, uses)
+    return MatrixGradient(name, matrix, terms, matrix.norm().item(), uses)
 
 
 def _terms(inputs: Inputs, use: Use, shares: Tensor) -> list[Term]:

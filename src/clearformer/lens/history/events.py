@@ -23,7 +23,7 @@ from clearformer.hooks import hook_points
 from clearformer.lens.heads.scores import attention_to, induction_positions, repeated
 from clearformer.lens.history.bigram import bigram
 from clearformer.lens.inputs import quiet
-from clearformer.lens.showing import Shown, Table
+from clearformer.lens.showing import Shown, Table, is_changing
 from clearformer.model import Encoder, EncoderDecoder
 from clearformer.runs.folders import RunLike, read_run
 from clearformer.runs.kept_weights import find_kept, kept_steps
@@ -143,7 +143,8 @@ class Events(Shown):
             if event.step is not None:
                 axes.axvline(event.step, color="#5a636e", linewidth=0.8, linestyle=":")
                 axes.annotate(event.title, (event.step, 0.98), rotation=90, va="top", ha="right", fontsize=8)
-        axes.set_ylim(0, 1)
+        if not is_changing():
+            axes.set_ylim(0, 1)
         axes.set_xlabel("step")
         axes.set_ylabel("best induction score")
         axes.spines[["top", "right"]].set_visible(False)

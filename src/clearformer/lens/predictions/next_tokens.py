@@ -18,7 +18,7 @@ from clearformer.decoding.samplers import LOWEST_TEMPERATURE
 from clearformer.errors import UserError, shown
 from clearformer.lens.activations import outputs_at
 from clearformer.lens.inputs import Readable, Subject, quiet, read
-from clearformer.lens.showing import Shown, Table, bars, letters, place_name, visible
+from clearformer.lens.showing import Shown, Table, bars, is_changing, letters, place_name, visible
 from clearformer.text import Tokenizer
 
 TEMPERATURES = (0.2, 0.5, 0.8, 1.0, 1.5)
@@ -61,7 +61,8 @@ class NextTokens(Shown):
         for axes, temperature, row in zip(every, self.temperatures, self.probabilities, strict=True):
             bars(axes, [visible(token) for token in self.tokens], row.tolist())
             axes.set_title(f"temperature {temperature:g}", fontsize=9)
-            axes.set_xlim(0, 1)
+            if not is_changing():
+                axes.set_xlim(0, 1)
             axes.set_xlabel("probability", fontsize=8)
         figure.suptitle(letters(self.caption()), fontsize=10)
 
