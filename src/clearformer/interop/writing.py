@@ -12,7 +12,6 @@ from clearformer.decoding.beam import BeamSearch
 from clearformer.interop.mapping.matching import ArchitectureMatch
 from clearformer.interop.mapping.tensors import in_float32, to_theirs
 from clearformer.interop.reading import CONFIG, GENERATION, WEIGHTS
-from clearformer.model import ModelConfig
 from clearformer.training.store.checkpoint import write_tensors
 
 
@@ -66,12 +65,13 @@ def write_model(
         fields["label2id"] = {label: number for number, label in enumerate(labels)}
     write_json(folder / CONFIG, dict(sorted(fields.items())))
     if fitted.config.family != "encoder":
-        write_json(folder / GENERATION, _generation(fitted.config, ids))
+        write_json(folder / GENERATION, _generation(fitted, ids))
     write_tensors(foreign_tensors(fitted, weights), folder / WEIGHTS, {"format": "pt"})
 
 
-def _generation(config: ModelConfig, ids: SpecialIds) -> dict[str, Any]:
+def _generation(fitted: ArchitectureMatch, ids: SpecialIds) -> dict[str, Any]:
     """Return the default generation settings: those of `clearformer translate`, or greedy decoding."""
+    config = fitted.config
     fields: dict[str, Any] = {name: i for name, i in ids.fields().items() if i is not None}
     if config.family == "encoder-decoder":
         search = BeamSearch()
@@ -79,6 +79,8 @@ def _generation(config: ModelConfig, ids: SpecialIds) -> dict[str, Any]:
         fields |= {"early_stopping": search.early_stopping, "max_length": config.max_seq_len}
         if ids.pad is not None and ids.pad != ids.eos:
             fields["suppress_tokens"] = [ids.pad]  # which no translation here contains
+    if not fitted.architecture.has_their_cache(config):
+        fields["use_cache"] = False
     return fields
 
 

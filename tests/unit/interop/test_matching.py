@@ -1,5 +1,7 @@
 """Which architecture a model is, and what is said where it is none."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from clearformer.interop.architectures.base import Architecture, effective_setti
 from clearformer.interop.mapping.fields import Fields
 from clearformer.interop.mapping.matching import match_architecture
 from clearformer.interop.mapping.rewriting import forms
-from clearformer.interop.writing import foreign_tensors
+from clearformer.interop.writing import SpecialIds, foreign_tensors, write_model
 from clearformer.model import ModelConfig, build
 from clearformer.model.attention import MultiHead
 from clearformer.model.feedforward import GEGLU, GELU, ReLU, ReLU2, SwiGLU
@@ -134,6 +136,26 @@ def test_what_is_added_changes_nothing(name: str) -> None:
     theirs.load_state_dict(fitted.weights(ours.state_dict()))
     inputs = [torch.randint(V, (2, 5)) for _ in range(2 if ours.config.family == "encoder-decoder" else 1)]
     torch.testing.assert_close(theirs(*inputs), ours(*inputs), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "is_right"),
+    [
+        ("T5", {}, True),
+        ("T5", {"n_decoder_layers": 1}, True),
+        ("T5", {"n_decoder_layers": 3}, False),
+        ("BART", {"n_decoder_layers": 3}, True),
+        ("Mistral", {}, True),
+        ("Mistral", {"attention": MultiHead(n_heads=2, window=1)}, False),
+    ],
+)
+def test_files_say_where_transformers_cache_is_wrong(
+    name: str, changes: dict[str, Any], is_right: bool, tmp_path: Path
+) -> None:
+    ours = build(FITTING[name].replace(**changes))
+    write_model(tmp_path, match_architecture(ours.config), ours.state_dict(), SpecialIds())
+    said = json.loads((tmp_path / "generation_config.json").read_text())
+    assert said.get("use_cache", True) == is_right
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])

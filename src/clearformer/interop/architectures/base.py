@@ -97,6 +97,10 @@ class Architecture(ABC):
         """Return those `tables` that transformers needs in a file."""
         return {}
 
+    def has_their_cache(self, config: ModelConfig) -> bool:
+        """Whether transformers' cache of keys and values is right for such a model."""
+        return True
+
     def nearest(self, config: ModelConfig) -> ModelConfig:
         """Return the nearest settings that this architecture has."""
         return self.read(Fields(self.write(config)))

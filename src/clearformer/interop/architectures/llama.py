@@ -160,6 +160,9 @@ class Mistral(Llama):
     def write_own(self, config: ModelConfig) -> dict[str, Any]:
         return {"sliding_window": setting(config.attention, "window", None)}
 
+    def has_their_cache(self, config: ModelConfig) -> bool:
+        return setting(config.attention, "window", None) != 1  # of which it keeps none
+
 
 class Qwen3(Llama):
     """Yang et al. 2025: Llama with a norm on each head's queries and keys."""

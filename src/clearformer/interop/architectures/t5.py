@@ -46,6 +46,9 @@ class T5(Architecture):
     def class_name(self, config: ModelConfig) -> str:
         return "T5ForConditionalGeneration"
 
+    def has_their_cache(self, config: ModelConfig) -> bool:
+        return config.decoder_layers <= config.n_layers  # it has as many layers as the encoder
+
     def read(self, fields: Fields, names: frozenset[str] = frozenset()) -> ModelConfig:
         scaled = fields.flag("scale_decoder_outputs", fields.flag("tie_word_embeddings", True))
         tied = scaled or (bool(names) and "lm_head.weight" not in names)
