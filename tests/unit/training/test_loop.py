@@ -1527,7 +1527,7 @@ def test_a_made_up_evaluation_counts_after_another_kill(
 ) -> None:
     """Interrupted in an evaluation that a checkpoint waits for, resumed, killed before the next one, resumed."""
     settings = ["train.max_steps=12", "train.checkpoint_every=4", "train.keep_last=1"]
-    whole = trained("whole", *settings)
+    whole, heard = trained("whole", *settings), []
     with monkeypatch.context() as patch:
         patch.setattr(NextTokenTask, "evaluate", lambda *_: interrupt())
         with pytest.raises(Interrupted, match=r"^stopped at step 4; "):
@@ -1536,7 +1536,8 @@ def test_a_made_up_evaluation_counts_after_another_kill(
         patch.setattr(Training, "due_line", lambda *_: crash())
         patch.setattr(CheckpointStore, "save_alone", lambda *_: None)  # as if killed
         with pytest.raises(CrashedError):
-            resumed("a")
+            resumed("a", At(4, lambda: heard.append("step 4")))
+    assert heard == ["step 4"]  # loggers too
     losses = {line["step"]: line.get("val_loss") for line in lines_of(run_folder("a"))}
     [made_up] = list_checkpoints(run_folder("a").checkpoints)
     assert load_checkpoint(made_up).progress.val_loss == losses[4] is not None

@@ -313,6 +313,8 @@ def test_a_runs_earlier_checkpoint_is_where_the_ledger_begins(tmp_path: Path) ->
     assert lens.loss_changes_since(run, "abcabc") == found  # a checkpoint, if there is an earlier one
     assert lens.loss_changes_since(run, "abcabc", until=3) == lens.loss_changes_since(run, "abcabc", 2, 3)
     assert lens.loss_changes_since(run, "abcabc", until=3).sum != 0
+    with pytest.raises(UserError, match=r"so it has no loss; give a longer text$"):  # no metric can be given
+        lens.loss_changes_since(run, "a")
     with pytest.raises(UserError, match="has no checkpoint '5'; there are latest, best and steps 3, 7"):
         lens.loss_changes_since(run, "abcabc", since=5)
     with pytest.raises(UserError, match=r"until: .* has taken 7 steps so far; got 8"):
