@@ -4,7 +4,7 @@
         model.safetensors       the weights to use (the moving average, if the run keeps one)
         optimizer.safetensors   the optimizers' state, and the trained weights if the model is an average
         state.json              the progress of the run
-        manifest.json           size and SHA-256 of the three
+        manifest.json           size and SHA-256 of the three; of a progress that was amended also those of before
     checkpoints/latest, best    links to two of them, for people; resuming goes by the manifests
 
 A snapshot is the same without the optimizers' state, in `snapshots/`. Each is written to a temporary folder, synced,
