@@ -124,7 +124,7 @@ def _save(place: Path, progress: Progress, tensors: Mapping[str, dict[str, Tenso
     with folder_made_whole(final, MANIFEST, shared=True, parents=False) as folder:
         for name, each in tensors.items():
             write_tensors(each, folder / name)
-        (folder / STATE).write_bytes(written(progress))
+        (folder / STATE).write_text(written(progress))
         manifest = {name: describe(folder / name) for name in names}
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
     return final
@@ -139,7 +139,7 @@ def amend_progress(checkpoints: Path, progress: Progress) -> None:
         DiskError: it cannot be written.
         CheckpointError: the checkpoint is damaged.
     """
-    folder, content = step_folder(checkpoints, progress.step), written(progress)
+    folder, content = step_folder(checkpoints, progress.step), written(progress).encode()
     verify(folder, STATE)
     manifest = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
     own = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -148,9 +148,9 @@ def amend_progress(checkpoints: Path, progress: Progress) -> None:
     write_file(folder / STATE, content)
 
 
-def written(progress: Progress) -> bytes:
+def written(progress: Progress) -> str:
     """Return the contents of a checkpoint's file of the progress."""
-    return (json.dumps(asdict(progress), indent=1) + "\n").encode()
+    return json.dumps(asdict(progress), indent=1) + "\n"
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:

@@ -23,6 +23,7 @@ from clearformer.training.store.checkpoint import (
     STATE,
     Checkpoint,
     Progress,
+    amend_progress,
     best_step,
     link,
     list_checkpoints,
@@ -168,6 +169,37 @@ def test_what_a_killed_run_left_half_written_is_cleared_away(tmp_path: Path) -> 
     folder = save_checkpoint(tmp_path, checkpoint_of(20))
 
     assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_checkpoint_whose_progress_is_amended_is_whole_at_every_instant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_checkpoint(tmp_path, checkpoint_of(20))
+    before = load_checkpoint(folder).progress
+    weights = (folder / MODEL).read_bytes()
+    after = replace(before, val_loss=1.5, best_step=20, best_val_loss=1.5)
+
+    def killed_at(name: str) -> Callable[..., None]:
+        def write(path: Path, content: bytes) -> None:
+            if path.name == name:
+                raise KeyboardInterrupt
+            files.write_file(path, content)
+
+        return write
+
+    for name in (MANIFEST, STATE):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "write_file", killed_at(name))
+            with pytest.raises(KeyboardInterrupt):
+                amend_progress(tmp_path, after)
+        assert load_checkpoint(folder).progress == before
+    for progress in (after, replace(after, n_worse=1)):
+        amend_progress(tmp_path, progress)
+        assert load_checkpoint(folder).progress == progress
+    assert (folder / MODEL).read_bytes() == weights
+    (folder / STATE).write_text("{}")
+    with pytest.raises(CheckpointError, match="damaged"):
+        amend_progress(tmp_path, after)
 
 
 # --- failing to save --------------------------------------------------------------------------------------
