@@ -13,7 +13,6 @@ from clearformer.training.objectives import NATS_A_TOKEN, loss_unit
 from clearformer.training.store.folder import RunFolder, read_metrics
 
 BY_LAYER = "grad_norm/"
-CHANGE = "change of the "
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -78,7 +77,7 @@ class Metrics(Shown):
         if not is_changing():
             axes.set_yscale("log")
         axes.set_xlabel("step")
-        axes.set_ylabel(f"{CHANGE * is_changing()}gradient norm")
+        axes.set_ylabel(_named("gradient norm"))
         axes.legend(frameon=False, fontsize=7, ncols=-(-len(self.layers) // 8))
 
     def _draw_losses(self, axes: Any) -> None:
@@ -88,7 +87,7 @@ class Metrics(Shown):
             if known.any():
                 axes.plot(self.columns["step"][known], values[known], label=label)
         axes.set_xlabel("step")
-        axes.set_ylabel(f"{CHANGE * is_changing()}loss, {self.unit}")
+        axes.set_ylabel(_named(f"loss, {self.unit}"))
         if axes.lines:
             axes.legend(frameon=False)
 
@@ -106,6 +105,11 @@ def metrics(run: Run) -> Metrics:
     numeric = [name for name in names if all(_is_number(line.get(name)) for line in lines)]
     columns = {name: np.array([_number(line.get(name)) for line in lines]) for name in numeric}
     return Metrics(columns, loss_unit([folder.read_config().train.objective]))
+
+
+def _named(amount: str) -> str:
+    """Return the label of an axis: of the amount, or of its change in a difference."""
+    return f"change of the {amount}" if is_changing() else amount
 
 
 def _is_number(value: Any) -> bool:

@@ -161,7 +161,7 @@ class Mistral(Llama):
         return {"sliding_window": setting(config.attention, "window", None)}
 
     def has_their_cache(self, config: ModelConfig) -> bool:
-        return setting(config.attention, "window", None) != 1  # of which it keeps none
+        return setting(config.attention, "window", None) != 1  # with it, texts are other ones
 
 
 class Qwen3(Llama):
