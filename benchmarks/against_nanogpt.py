@@ -5,8 +5,8 @@
 FOLDER is a checkout of nanoGPT in which `python data/shakespeare_char/prepare.py` was run; CLEARFORMER_DATA names a
 folder with the same text. Each round trains `steps` steps with each, A B A B; the time of a step is the median over a
 round's steps after the first 50, as each program reports it. With --whole, each also trains the recipe's 2,000 steps
-once, and both models' losses are measured on the whole held-out split by the same code.
-Prints one JSON object.
+with three seeds, in float32, and all models' losses are measured on the whole held-out split, in windows of 64 tokens.
+With --rounds 0 that alone. Prints one JSON object.
 """
 
 import argparse
@@ -29,6 +29,7 @@ import torch
 from clearformer.bench.training import run_nanogpt
 from clearformer.data import TextData
 from clearformer.data.text.preparing import prepare
+from clearformer.device import processor_name
 from clearformer.text import CharTokenizerSpec
 
 WARM_UP = 50
@@ -50,8 +51,8 @@ RECIPE = {
 }
 
 
-def nanogpt(folder: Path, steps: int, out: Path, compiled: bool = False) -> float:
-    """Train with nanoGPT; returns the median milliseconds of a step."""
+def nanogpt(folder: Path, steps: int, out: Path, *recipes: str, compiled: bool = False) -> float:
+    """Train with nanoGPT, by further config files too; returns the median milliseconds of a step."""
     settings = RECIPE | {
         "max_iters": steps,
         "eval_interval": steps,
@@ -60,8 +61,14 @@ def nanogpt(folder: Path, steps: int, out: Path, compiled: bool = False) -> floa
         "always_save_checkpoint": True,
     }
     # The line of a step with an evaluation counts the evaluation in: the median leaves it out.
-    seconds = run_nanogpt(folder, settings, "config/train_shakespeare_char.py")
+    seconds = run_nanogpt(folder.absolute(), settings, "config/train_shakespeare_char.py", *recipes)
     return 1000 * statistics.median(seconds[WARM_UP:])
+
+
+def write_seed(seed: int, file: Path) -> str:
+    """Write a config file, which train.py runs before it sets its fixed seed, so that it takes this one."""
+    file.write_text(f"seeded = torch.manual_seed\ntorch.manual_seed = lambda _: seeded({seed})\n")
+    return str(file)
 
 
 def clearformer(steps: int, runs: Path, name: str, *settings: str) -> float:
@@ -137,6 +144,18 @@ def held_out_loss(runs: Path, name: str, stride: int) -> float:
     return round(json.loads(done.stdout)["loss"], 4)
 
 
+def whole(folder: Path, seed: int, scratch: Path) -> dict[str, float]:
+    """The held-out losses of both after the recipe's 2,000 steps in float32, in nats a character."""
+    out = scratch / f"whole-{seed}"
+    nanogpt(folder, 2000, out, write_seed(seed, scratch / f"seed{seed}.py"))
+    clearformer(2000, scratch, f"whole{seed}", f"seed={seed}", "train.dtype=float32")
+    val_file = folder / "data/shakespeare_char/val.bin"
+    return {
+        "nanogpt": round(loss_of_nanogpt(folder.absolute(), out, val_file), 4),
+        "clearformer": held_out_loss(scratch, f"whole{seed}", stride=64),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -165,26 +184,22 @@ def main() -> None:
         scratch = Path(name)
         rounds = [{variant: run(i) for variant, run in variants.items()} for i in range(arguments.rounds)]
         result: dict[str, Any] = {
+            "machine": processor_name(),
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
-            "steps": arguments.steps,
-            "ms_per_step": {v: [round(r[v], 2) for r in rounds] for v in variants},
-            "median_ms_per_step": {v: round(statistics.median(r[v] for r in rounds), 2) for v in variants},
         }
+        if rounds:
+            result |= {
+                "steps": arguments.steps,
+                "ms_per_step": {v: [round(r[v], 2) for r in rounds] for v in variants},
+                "median_ms_per_step": {
+                    v: round(statistics.median(r[v] for r in rounds), 2) for v in variants
+                },
+            }
         if arguments.whole:
-            nanogpt(arguments.nanogpt, 2000, scratch / "whole")
-            val_file = arguments.nanogpt / "data/shakespeare_char/val.bin"
-            for seed in SEEDS:
-                clearformer(2000, scratch, f"whole{seed}", f"seed={seed}")
-            result["held_out_loss_after_2000_steps"] = {
-                "nanogpt, stride 64": round(
-                    loss_of_nanogpt(arguments.nanogpt, scratch / "whole", val_file), 4
-                ),
-            } | {
-                f"clearformer, stride {stride}": [
-                    held_out_loss(scratch, f"whole{seed}", stride) for seed in SEEDS
-                ]
-                for stride in (64, 32)
+            losses = [whole(arguments.nanogpt, seed, scratch) for seed in SEEDS]
+            result["held_out_loss_after_2000_steps"] = {"seeds": SEEDS} | {
+                name: [each[name] for each in losses] for name in losses[0]
             }
     print(json.dumps(result, indent=1))
 

@@ -8,7 +8,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from clearformer.errors import CheckpointError, RunError, shown
-from clearformer.training.store.checkpoint import MODEL, STATE, best_step, list_checkpoints, step_of, verify
+from clearformer.training.store.checkpoint import (
+    MODEL,
+    STATE,
+    best_step,
+    list_checkpoints,
+    newest_due,
+    step_of,
+    verify,
+)
 from clearformer.training.store.folder import RunFolder
 
 TIMES_LISTED = 20  # attempts to read checkpoints that training may delete meanwhile
@@ -86,6 +94,9 @@ def verified_weights(checkpoint: Path) -> dict[str, Tensor]:
 def last_checkpoints(folder: RunFolder, step: int, n: int) -> list[Path]:
     """Return `n` checkpoints, that of a step and those before it, the newest first.
 
+    One that a signal left between two due ones counts only where there are too few without it, so that the mean of an
+    interrupted run is that of an uninterrupted one.
+
     Raises:
         RunError: there are fewer, or the step has a snapshot only.
     """
@@ -102,7 +113,8 @@ def last_checkpoints(folder: RunFolder, step: int, n: int) -> list[Path]:
             f"average: {folder.path} has {len(paths)} checkpoint{'s' * (len(paths) != 1)} up to step {step}, but "
             f"{n} are needed; train.keep_last sets how many are kept, train.checkpoint_every how often one is written"
         )
-    return paths[:n]
+    due = newest_due(paths, n, folder.read_config().train.checkpoint_every)
+    return due if len(due) == n else paths[:n]
 
 
 def find_checkpoint(folder: RunFolder, which: str) -> Path:

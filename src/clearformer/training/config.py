@@ -71,7 +71,8 @@ class TrainConfig(Spec):
             always the same ones, evenly spaced. The last evaluation reads the whole split; with `none` all do.
         log_every: Steps between lines of metrics.jsonl; evaluations have lines too.
         checkpoint_every: Steps between checkpoints; `none` writes only the last.
-        keep_last: How many of the newest checkpoints are kept, in addition to the best one.
+        keep_last: How many of the newest checkpoints are kept, in addition to the best one. Those that a signal left
+            between two due ones take no place of these.
         snapshot_megabytes: The room for all snapshots. They hold the weights alone: after 0, 1, 2, 4, 8 ... steps, then
             evenly spaced, further apart as the run gets longer. `none` keeps none, and neither does a model so large
             that only a few would fit.

@@ -212,7 +212,7 @@ class Training:
         may_change = device.type == "cpu" and not config.train.deterministic
         self.threads: Threads = ThreadsByLoad(self.log.reporter.say) if may_change else FixedThreads()
         self.evaluator = Evaluator(config.train, task)
-        self.store = CheckpointStore(folder, config.train.keep_last, processes)
+        self.store = CheckpointStore(folder, config.train.keep_last, processes, config.train.checkpoint_every)
         steps = steps_within(self.model, config.train.snapshot_megabytes)
         self.snapshots = SnapshotStore(folder, steps, processes)
         self.store.snapshots = self.snapshots

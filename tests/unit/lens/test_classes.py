@@ -101,6 +101,7 @@ def test_a_class_is_predicted_by_the_text_or_by_its_first_token(pooling: Any, wh
         assert where in found.caption()
         assert (found.token == "") == (pooling == "mean")
     assert ("of the text" in lens.next_draw(model, IDS).caption()) == (pooling == "mean")
+    assert lens.logit_lens(model, IDS).columns == (["the text"] if pooling == "mean" else ["#1"])
 
 
 def test_a_class_by_all_positions_and_one_by_the_first_are_compared() -> None:

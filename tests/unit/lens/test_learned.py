@@ -322,9 +322,9 @@ def test_other_optimizers_an_average_and_bfloat16_are_reopened(optimizer: str, h
     assert torch.equal(weight.detach(), raw["embed.weight.weight_now"])  # gradients were taken there
     assert lens.counterfactual(run, PROMPT, without=[]).same_weights
     mean = cf.load(name, average=2)
-    with pytest.raises(UserError, match="run: opened as the mean of several checkpoints"):
+    with pytest.raises(UserError, match="run: its weights are the mean of several checkpoints"):
         lens.tracin(mean, PROMPT)
-    with pytest.raises(UserError, match="run: opened as the mean of several checkpoints"):
+    with pytest.raises(UserError, match="run: its weights are the mean of several checkpoints"):
         lens.counterfactual(mean, PROMPT, without=[])
 
 

@@ -13,9 +13,7 @@ from torch import Tensor
 from clearformer.errors import CheckpointError, RunError
 from clearformer.model import Transformer
 from clearformer.runs import kept_weights
-from clearformer.runs.folders import (
-    read_run,
-)
+from clearformer.runs.folders import read_run, run_config
 from clearformer.runs.kept_weights import last_checkpoints, mean_weights
 from clearformer.training.store.checkpoint import MODEL, Checkpoint, Progress, save_checkpoint, step_of
 from clearformer.training.store.folder import RunFolder
@@ -36,15 +34,40 @@ def test_a_mean_is_of_one_model_s_weights(tmp_path: Path) -> None:
         mean_weights([one, other])
 
 
-def test_the_last_checkpoints_are_those_up_to_a_step_the_newest_first(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    for step in (5, 10, 15, 20):
+def folder_of(place: Path, model: Transformer, every: int | None, *steps: int) -> RunFolder:
+    """A run that writes a checkpoint every so many steps, with checkpoints of these."""
+    folder, config = RunFolder(place), run_config(model.config)
+    folder.write_config(config.replace(train=config.train.replace(checkpoint_every=every)))
+    for step in steps:
         saved(folder.checkpoints, step, {"a": torch.ones(1)})
+    return folder
 
-    assert [step_of(path) for path in last_checkpoints(folder, 15, 3)] == [15, 10, 5]
-    assert [step_of(path) for path in last_checkpoints(folder, 15, 1)] == [15]
+
+def steps_of_mean(folder: RunFolder, step: int, n: int) -> list[int]:
+    return [step_of(path) for path in last_checkpoints(folder, step, n)]
+
+
+@pytest.mark.parametrize("every", [5, None])
+def test_the_last_checkpoints_are_those_up_to_a_step_the_newest_first(
+    tmp_path: Path, model: Transformer, every: int | None
+) -> None:
+    folder = folder_of(tmp_path, model, every, 5, 10, 15, 20)
+
+    assert steps_of_mean(folder, 15, 3) == [15, 10, 5]
+    assert steps_of_mean(folder, 15, 1) == [15]
     with pytest.raises(RunError, match="3 checkpoints up to step 15, but 4 are needed"):
         last_checkpoints(folder, 15, 4)
+
+
+def test_checkpoints_between_two_due_ones_count_where_there_are_too_few_others(
+    tmp_path: Path, model: Transformer
+) -> None:
+    folder = folder_of(tmp_path, model, 10, 10, 20, 23, 27, 30, 34)
+
+    assert steps_of_mean(folder, 34, 3) == [34, 30, 20]
+    assert steps_of_mean(folder, 30, 3) == [30, 20, 10]
+    assert steps_of_mean(folder, 27, 2) == [27, 20]
+    assert steps_of_mean(folder, 30, 4) == [30, 27, 23, 20]
 
 
 @pytest.mark.parametrize("average", [True, 2.0, "2", None])

@@ -35,6 +35,7 @@ from clearformer.errors import (
 )
 from clearformer.evaluation import Evaluation, evaluate_split
 from clearformer.model import build
+from clearformer.runs.kept_weights import find_weights
 from clearformer.training import limits, loop, setup
 from clearformer.training.config import RunConfig
 from clearformer.training.evaluator import Evaluator
@@ -844,6 +845,30 @@ def test_a_run_that_crashed_ends_as_one_that_did_not(
     resumed("crashed")
 
     assert_same_run(run_folder("crashed"), run_folder("whole"))
+
+
+def test_the_mean_of_the_last_checkpoints_is_that_of_a_run_that_was_not_stopped(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    """Signals leave the checkpoints 11 and 14, an end that was moved 17; all that are due are there besides."""
+    settings = ("train.schedule=constant", "train.checkpoint_every=5", "train.keep_last=3")
+    trained("whole", *settings, "train.max_steps=22")
+
+    with pytest.raises(Interrupted):
+        trained("stopped", *settings, "train.max_steps=17", reporter=At(11, interrupt))
+    with pytest.raises(Interrupted):
+        resumed("stopped", reporter=At(14, interrupt))
+    resumed("stopped")
+    resumed("stopped", max_steps=22)
+
+    means = [
+        find_weights(run_folder(name), checkpoint, n)
+        for name in ("whole", "stopped")
+        for checkpoint, n in (("latest", 3), ("20", 2))
+    ]
+    assert [path.name for path, _ in means[:2]] == [path.name for path, _ in means[2:]]
+    for (_, whole), (_, stopped) in zip(means[:2], means[2:], strict=True):
+        assert all(torch.equal(weight, stopped[name]) for name, weight in whole.items())
 
 
 def test_a_run_limited_by_time_goes_on_by_the_time_it_had_left(

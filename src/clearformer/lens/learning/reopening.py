@@ -159,7 +159,8 @@ def reopen(run: Run) -> Reopened:
     task = task_of(run)
     if getattr(run, "average", 1) > 1:
         raise UserError(
-            "run: opened as the mean of several checkpoints, which the training never had; omit average"
+            "run: its weights are the mean of several checkpoints, which the training never had; open a single one, "
+            "without an average"
         )
     folder, step = run.folder, run.step  # type: ignore[attr-defined]
     task.example_ids(0)  # raises for an objective that does not say

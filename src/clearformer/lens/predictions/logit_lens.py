@@ -144,8 +144,12 @@ class LogitLens(Shown):
 
     @property
     def columns(self) -> list[str]:
-        """The tokens of the figure's columns; for a classifier, one column for the whole text."""
-        return ["the text"] if self.of_text else self.tokens[self.first : self.first + len(self.best[0])]
+        """The tokens of the figure's columns; for a classifier, the one that it reads, or the whole text."""
+        return (
+            [self.token or "the text"]
+            if self.of_text
+            else self.tokens[self.first : self.first + len(self.best[0])]
+        )
 
     def inches(self) -> tuple[float, float]:
         return 2.4 + 0.62 * len(self.best[0]), 1.6 + 0.34 * len(self.layers)

@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -290,15 +290,33 @@ def newest_whole(checkpoints: Path) -> Checkpoint | None:
     return None
 
 
-def prune(checkpoints: Path, keep: int, progress: Progress, damaged: Collection[int] = ()) -> None:
-    """Delete all checkpoints up to this step but the newest `keep` and the best.
+def newest_due(checkpoints: Sequence[Path], n: int, every: int | None) -> list[Path]:
+    """Return the first of some checkpoints and up to n - 1 of the others that are written every `every` steps.
 
-    Later ones do not count: they are damaged, or the run would have resumed from them.
+    They come newest first. What a signal, an error or an end that was moved left between two of them does not count: an
+    uninterrupted run has no checkpoint there.
+    """
+    due = [folder for folder in checkpoints[1:] if every is not None and step_of(folder) % every == 0]
+    return [*checkpoints[:1], *due[: n - 1]]
+
+
+def prune(
+    checkpoints: Path,
+    keep: int,
+    progress: Progress,
+    every: int | None = None,
+    damaged: Collection[int] = (),
+) -> None:
+    """Delete all checkpoints up to this step but the newest `keep`, as many of `newest_due`, and the best.
+
+    So an interrupted run has all those that an uninterrupted one has. Later ones do not count: they are damaged, or the
+    run would have resumed from them.
 
     Args:
         checkpoints: Their folder.
         keep: How many are kept.
         progress: The progress of the run.
+        every: The steps between two checkpoints of an uninterrupted run; None if it has the last one only.
         damaged: The steps of checkpoints that are known to be damaged, which are deleted once the run has passed them.
 
     Raises:
@@ -306,7 +324,7 @@ def prune(checkpoints: Path, keep: int, progress: Progress, damaged: Collection[
     """
     done = [folder for folder in list_checkpoints(checkpoints) if step_of(folder) <= progress.step]
     whole = [folder for folder in done if step_of(folder) not in damaged]
-    kept = {*whole[:keep], step_folder(checkpoints, progress.best_step or 0)}
+    kept = {*whole[:keep], *newest_due(whole, keep, every), step_folder(checkpoints, progress.best_step or 0)}
     with disk_errors(checkpoints):
         for folder in done:
             if folder not in kept:

@@ -31,8 +31,10 @@ class CheckpointStore:
     It is used as a `with` block, which ends when all is written.
     """
 
-    def __init__(self, folder: RunFolder, keep_last: int, processes: Processes) -> None:
-        self.folder, self.keep_last, self.processes = folder, keep_last, processes
+    def __init__(
+        self, folder: RunFolder, keep_last: int, processes: Processes, every: int | None = None
+    ) -> None:
+        self.folder, self.keep_last, self.processes, self.every = folder, keep_last, processes, every
         self.records: Sequence[Record] = ()  # to be on the disk before a checkpoint is
         self.snapshots: SnapshotStore | None = None  # likewise
         self.writer = CheckpointWriter()
@@ -99,7 +101,7 @@ class CheckpointStore:
         with disk_errors(checkpoints):
             remove_abandoned(checkpoints, after_seconds=0)  # safe, as a run has one writer
         link(checkpoints, {"latest": progress.step, "best": progress.best_step})
-        prune(checkpoints, self.keep_last, progress, self.damaged)
+        prune(checkpoints, self.keep_last, progress, self.every, self.damaged)
 
     def restore(self, state: TrainState) -> Progress | None:
         """Load the newest whole checkpoint into the state and return its progress; None if there is no checkpoint.

@@ -419,6 +419,20 @@ def test_a_damaged_one_that_the_run_has_passed_does_not_take_the_place_of_a_whol
     assert [step_of(path) for path in list_checkpoints(tmp_path)] == [20, 10]
 
 
+def test_those_between_two_due_ones_take_no_place_of_these(tmp_path: Path) -> None:
+    """Signals left 23 and 27; 5 and 15 are of an earlier `train.checkpoint_every`."""
+    for step in (5, 10, 15, 20, 23, 27, 30):
+        save_checkpoint(tmp_path, checkpoint_of(step))
+
+    prune(tmp_path, 2, Progress(30), every=10)
+    assert [step_of(path) for path in list_checkpoints(tmp_path)] == [30, 27, 20]
+    save_checkpoint(tmp_path, checkpoint_of(40))
+    prune(tmp_path, 2, Progress(40), every=10)
+    assert [step_of(path) for path in list_checkpoints(tmp_path)] == [40, 30]
+    prune(tmp_path, 1, Progress(40), every=None)
+    assert [step_of(path) for path in list_checkpoints(tmp_path)] == [40]
+
+
 def test_a_folder_that_may_not_be_written_is_one_line_when_pruning_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
