@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from clearformer.model.positions import Learned, RoPE
 from clearformer.text import TokenizerConfig
 from clearformer.training.config import RunConfig
 from clearformer.training.planning.duration import COMPILE_SECONDS, pays_within
@@ -150,6 +151,11 @@ def largest_shape(
 def heads_for(d_model: int, d_head: int) -> int:
     """Return the most heads of at least `d_head` dimensions, an even number each, that a width divides into, or one."""
     return next((heads for heads in range(d_model // d_head, 1, -1) if d_model % (2 * heads) == 0), 1)
+
+
+def rotary_or_learned(d_model: int) -> RoPE | Learned:
+    """Return RoPE, which rotates pairs of dimensions, or learned positions for an odd width, which has one head."""
+    return RoPE() if d_model % 2 == 0 else Learned()
 
 
 def is_of_characters(tokenizer: TokenizerConfig) -> bool:

@@ -25,6 +25,7 @@ from clearformer.auto.budget import (
     reason_of_time,
     reason_to_end,
     requested_tokenizer,
+    rotary_or_learned,
     seconds_of_steps,
     words_for,
 )
@@ -34,7 +35,6 @@ from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import ReLU2
 from clearformer.model.init import Xavier
 from clearformer.model.norms import RMSNorm
-from clearformer.model.positions import RoPE
 from clearformer.text import BPETokenizerSpec
 from clearformer.training.config import RunConfig, TrainConfig
 from clearformer.training.objectives import TranslationObjective
@@ -92,12 +92,12 @@ def choose(budget: Budget) -> Recommendation:
     d_model, n_layers = largest_shape(SHAPES, block_parameters, wanted, budget.given)
     n_tokens = budget.n_bytes / 2 / bytes_per_token(tokenizer)  # per side
     flops_per_token = 6 * (block_parameters(d_model, n_layers) + vocabulary_of(tokenizer) * d_model)
-    read = min(flops / flops_per_token, MOST_PASSES * n_tokens)
+    passes = min(flops / flops_per_token / n_tokens, MOST_PASSES)
+    read = passes * n_tokens
     batch_tokens = min(batch_for(growth, n_tokens), tokens_in_memory(budget.memory, vocabulary_of(tokenizer)))
     context = budget.given.max_seq_len or context_for(budget.longest, tokenizer, LONGEST)
     n_steps = max(1, round(read / batch_tokens))
     most_steps = max(1, round(MOST_PASSES * n_tokens / batch_tokens))
-    passes = read / n_tokens
     dropout = dropout_for(passes)
     parts = parts_for(
         batch_tokens, context, bytes_per_position(d_model, n_layers, context, dropout), budget.memory
@@ -110,7 +110,7 @@ def choose(budget: Budget) -> Recommendation:
             max_seq_len=context,
             dropout=dropout,
             attention=MultiHead(n_heads=heads_for(d_model, HEAD), qk_norm=RMSNorm(learned=False)),
-            position=RoPE(),
+            position=rotary_or_learned(d_model),
             norm=RMSNorm(learned=False),
             ffn=ReLU2(d_ff=2 * d_model, bias=False),
             init=Xavier(zero_outputs=True),

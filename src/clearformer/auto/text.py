@@ -28,6 +28,7 @@ from clearformer.auto.budget import (
     reason_of_time,
     reason_to_end,
     requested_tokenizer,
+    rotary_or_learned,
     seconds_but_for,
     seconds_of_steps,
     seconds_to_prepare,
@@ -41,7 +42,6 @@ from clearformer.model.config import ModelConfig
 from clearformer.model.feedforward import ReLU2
 from clearformer.model.init import Gaussian
 from clearformer.model.norms import RMSNorm
-from clearformer.model.positions import RoPE
 from clearformer.text import BPETokenizerSpec, CharTokenizerSpec
 from clearformer.training.config import RunConfig, TokenizerConfig, TrainConfig
 from clearformer.training.optim.optimizers import Muon
@@ -93,9 +93,9 @@ def choose(budget: Budget) -> Recommendation:
     # 6 FLOPs per parameter and token (Kaplan et al. 2020, 2.1), a tenth more for attention, none for the embeddings.
     part = 1.0 if budget.is_compiled else UNCOMPILED
     in_products = n_parameters + vocabulary_of(tokenizer) * d_model
-    read = min(part * flops / (6.6 * in_products), MOST_PASSES * n_tokens)
+    passes = min(part * flops / (6.6 * in_products) / n_tokens, MOST_PASSES)
+    read = passes * n_tokens
     batch_tokens = batch_for(growth, read, context)
-    passes = read / n_tokens
     lr = lr_for(growth, passes)
     dropout = dropout_for(passes, n_parameters)
     bytes_per_position = max(STREAM_BYTES * n_layers * d_model, LOGIT_BYTES * vocabulary_of(tokenizer))
@@ -109,7 +109,7 @@ def choose(budget: Budget) -> Recommendation:
             max_seq_len=context,
             dropout=dropout,
             attention=MultiHead(n_heads=heads_for(d_model, HEAD), qk_norm=RMSNorm(learned=False)),
-            position=RoPE(),
+            position=rotary_or_learned(d_model),
             norm=RMSNorm(learned=False),
             ffn=ReLU2(bias=False),
             init=Gaussian(zero_outputs=True),

@@ -176,7 +176,8 @@ class Evaluator:
     ) -> Progress:
         """Evaluate the best checkpoint again if later ones will be compared by another number of rows.
 
-        Losses of different rows cannot be compared. If that checkpoint is damaged, the comparison starts anew.
+        Losses of different rows cannot be compared, so `train.patience` counts anew. If that checkpoint is damaged, the
+        comparison starts anew too.
 
         Args:
             progress: The progress of the run.
@@ -196,4 +197,4 @@ class Evaluator:
         model.load_state_dict(best.model)
         result = self.task.evaluate(model, self.train.matrix_dtype, self.rows_with_checkpoint)
         loss = None if result is None else result.loss
-        return replace(progress, best_val_loss=loss, best_n_rows=self.n_rows_compared)
+        return replace(progress, best_val_loss=loss, best_n_rows=self.n_rows_compared, n_worse=0)

@@ -267,8 +267,9 @@ class Training:
             self.log.reporter.say(f"no checkpoint in {self.folder.checkpoints}: starting from step 0")
         else:
             check_not_past_its_end(self.settings, progress)
-            if self.settings.max_wall_seconds is not None and not progress.wall_seconds:
-                progress = replace(progress, wall_seconds=progress.seconds)  # it had no such limit so far
+            if self.settings.max_wall_seconds is not None:
+                least = progress.wall_before + progress.seconds  # more, if it had no such limit for a time
+                progress = replace(progress, wall_seconds=max(progress.wall_seconds, least))
             self.progress = self.evaluator.remeasure_best(
                 progress, self.weights_to_use, self.folder, self.log.reporter
             )

@@ -29,6 +29,15 @@ def passes_of(rules: ModuleType, given: ModelSize) -> float:
 
 
 @pytest.mark.parametrize("rules", BUDGETS)
+def test_an_odd_width_is_given_positions_that_fit_it(rules: ModuleType) -> None:
+    kinds = [
+        rules.choose(replace(BUDGETS[rules], given=ModelSize(d_model))).run.model.position.kind
+        for d_model in (63, 64)
+    ]
+    assert kinds == (["learned", "learned"] if rules is labelled else ["learned", "rope"])
+
+
+@pytest.mark.parametrize("rules", BUDGETS)
 def test_a_larger_model_reads_the_data_fewer_times(rules: ModuleType) -> None:
     small, large = (passes_of(rules, ModelSize(256, n_layers)) for n_layers in (2, 8))
 

@@ -249,3 +249,10 @@ def test_an_earlier_run_s_model_and_tokens_are_planned_with(
 def test_pairs_that_are_not_there() -> None:
     with pytest.raises(DataError, match="there is no such file"):
         resolve_run(["auto", "data.source=/nowhere.txt", "data.target=/nowhere.txt"], None)
+
+
+@pytest.mark.parametrize("size", [225_985, 225_986, 225_987])
+def test_the_end_is_told_whatever_a_token_has_in_bytes(size: int) -> None:
+    """With 225,987 bytes a hundred passes were 99.99999999999999 of them."""
+    chosen = choose(Budget(n_bytes=size, n_texts=3000, longest=200, seconds=36_000, rate=5e13, memory=64e9))
+    assert any("100 passes are enough" in reason for reason in chosen.reasons)

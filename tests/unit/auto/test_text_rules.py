@@ -472,3 +472,14 @@ def test_a_short_run_measures_for_less_long(
 
     assert times == [pytest.approx(seconds_measured)]
     assert (found.bits_saved, found.words_per_second) == tried
+
+
+@pytest.mark.parametrize("size", range(81_980, 82_010, 2))
+def test_the_most_passes_end_a_run_whatever_a_token_has_in_bytes(size: int) -> None:
+    """With 81,994 bytes a hundred passes were 99.99999999999999 of them."""
+    budget = Budget(
+        n_bytes=size, seconds=7200, rate=5e13, memory=64e9, tokenizer=BPETokenizerSpec(vocab_size=300)
+    )
+    chosen = choose(budget)
+    assert chosen.run.train.max_steps is not None
+    assert any("100 passes are enough" in reason for reason in chosen.reasons)

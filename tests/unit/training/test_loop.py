@@ -963,6 +963,15 @@ def test_a_last_evaluation_that_failed_is_made_up_for(
     assert run_folder("a").metrics_file.read_bytes() == before
 
 
+def test_a_limit_on_all_time_that_comes_back_counts_the_steps_without_it(
+    trained: Trained, resumed: Resumed
+) -> None:
+    trained("a", "train.max_wall_seconds=1000")
+    without = resumed("a", max_steps=600, max_wall_seconds=None).progress
+    again = resumed("a", max_steps=601, max_wall_seconds=1000.0).progress
+    assert again.wall_seconds > again.wall_before + again.seconds > without.wall_seconds > 0
+
+
 def test_a_limit_on_all_time_counts_the_steps_before_it(trained: Trained, resumed: Resumed) -> None:
     first = trained("a")
     outcome = resumed("a", max_steps=20, max_wall_seconds=1000.0)
@@ -1409,6 +1418,20 @@ def test_what_is_measured_anew_are_the_weights_of_the_best(
 
     assert (seen[0].best_step, seen[0].best_n_rows) == (step, 77)
     assert seen[0].best_val_loss == of_whole[step]
+
+
+def test_patience_counts_anew_where_other_rows_are_compared(
+    trained: Trained, resumed: Resumed, run_folder: Folders
+) -> None:
+    """The losses of the earlier checkpoints are of other rows, and so is that of the step that it goes on from."""
+    settings = ("train.lr=0.5", "train.max_steps=40", "train.schedule=constant")
+    trained("a", *PARTS, *settings)
+    before = load_checkpoint(last_checkpoint(run_folder("a"))).progress
+    assert before.n_worse >= 2
+
+    outcome = resumed("a", max_steps=60, patience=2, eval_flops_fraction=None)
+
+    assert before.step < outcome.progress.step
 
 
 @pytest.mark.parametrize("changes", [{}, {"max_steps": 20}, {"eval_every": 3, "log_every": 2}], ids=str)

@@ -194,13 +194,13 @@ NORMS = Study(
         "With 6 layers at 0.003 post-norm learns only letter frequencies without a warm-up (3.35 nats, all three "
         "seeds) and more with one (2.35 to 2.95, so widely that the claim stays undecided), at 0.01 with neither. "
         "Pre-norm trains at "
-        "every rate either way; with a warm-up 0.01 is its best one, and its loss 0.06 to 0.15 nats lower. From 6 "
+        "every rate either way; with a warm-up 0.01 is its best one, and its loss 0.05 to 0.15 nats lower. From 6 "
         "layers on, pre-norm ends lower, by 0.13 to 0.22 nats at 6 and by 1.0 to 1.1 at 12; with two layers and no "
         "warm-up, post-norm does. Post-norm with 12 and 24 layers learns only letter frequencies within 250 steps, at "
         "all four rates, so there the claims about its warm-up compare models that have learned nothing else. Before "
         "the first step, gradients are more even across layers with post-norm (largest over smallest 1.7 at 24 "
-        "layers, pre-norm 5.9): by this measure, this reason for pre-norm is refuted. Without norms, 24 layers "
-        "diverge in 20 of 24 runs."
+        "layers, pre-norm 5.9): by this measure, this reason for pre-norm is refuted. Without norms in the blocks "
+        "(the final one stays), 24 layers diverge in 20 of 24 runs."
     ),
 )
 
@@ -478,7 +478,7 @@ TOKENIZER_FIGURES = (
 
 TOKENIZERS = Study(
     name="tokenizers",
-    question="Which tokenizer needs the fewest bits per byte, at what size and training time?",
+    question="Which tokenizer needs the fewest bits per byte, at what size and training compute?",
     lecture="000, 7; 004, 4.1",
     arms=sides_of(tokenizer_sides(), TOKENIZER_RATES),
     settings=SMALL,
@@ -493,10 +493,10 @@ TOKENIZERS = Study(
     f"{', '.join(f'{rate:g}' for rate in TOKENIZER_RATES)}; {BEST_RATE} WordPiece does not restore white space: its "
     "bits are a lower bound.",
     figures=TOKENIZER_FIGURES,
-    refuted_if="After the same text, no subword vocabulary needs fewer bits per byte than characters.",
+    refuted_if="After the same text, one of the BPE vocabularies needs no fewer bits per byte than characters.",
     meaning=(
         "After the same text, subwords need 3 to 7% fewer bits per byte than characters (2.51 to 2.57 with BPE, "
-        "against 2.69), for 50 to 63% of the training compute per byte of held-out text, and 45 to 55% of what a step "
+        "against 2.69), for 50 to 63% of the training compute per byte of held-out text, and 44 to 57% of what a step "
         "took, as the tokens are longer in the text that they were made of. Bytes and characters differ by less than "
         "the seeds do. Between Unigram and BPE, 512 tokens favour BPE (0.06 bits), 4,096 Unigram (0.01) and 1,024 "
         "neither. Of the four rates 0.006 is best for the small vocabularies, 0.002 from 1,024 tokens on."

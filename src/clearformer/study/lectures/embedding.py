@@ -325,9 +325,9 @@ STUDIES = (
         refuted_if="Attention alone reaches the loss of a model with MLP and half as many layers.",
         meaning=(
             "From one to four layers depth gains less without MLP: 2.38, 2.29 and 1.87 nats with one, two and four, "
-            "where whole blocks have 2.24, 1.64 and 1.25. With eight layers the one seed is unstable: its loss rises "
-            "several times, and is no number after 4,839 steps, in bfloat16, without norms and clipping. Whether the "
-            "lecture's 1.50 is reached in float32, or by another seed, was not tried."
+            "where whole blocks have 2.24, 1.64 and 1.25. With eight layers the one seed is unstable: its loss "
+            "rises, and is no number after 4,839 steps, without norms and clipping. Whether the lecture's 1.50 is "
+            "reached by another seed was not tried."
         ),
     ),
     Study(
@@ -356,9 +356,9 @@ STUDIES = (
         figures=(Curves("Two initialisations"),),
         refuted_if="Both reach the same loss with 8 layers.",
         meaning=(
-            "The depth that the lecture reaches needs its code's initialisation: with eight layers, no norms and "
-            "matrices from N(0, 1/d), the loss is no number after 109 steps, where torch's default ends at 1.46 nats "
-            "(one seed). With two layers torch's is 0.04 nats better after 2,000 steps."
+            "The depth that the lecture reaches may need its code's initialisation: with eight layers, no norms and "
+            "matrices from N(0, 1/d), the loss of the one seed is no number after 109 steps, where torch's default "
+            "ends at 1.46 nats. With two layers torch's is 0.04 nats better after 2,000 steps."
         ),
     ),
     Study(
@@ -439,8 +439,7 @@ STUDIES = (
         refuted_if="The training loss is not lower with W_O.",
         meaning=(
             "With an output matrix the one seed ends 0.04 nats lower in training (1.595 for 1.636) and 0.07 on "
-            "held-out text (1.812 for 1.881), with 9% more parameters. The lecture's direction; one seed has no "
-            "interval."
+            "held-out text (1.812 for 1.881), with 9% more parameters. One seed has no interval."
         ),
     ),
     Study(
@@ -532,8 +531,8 @@ STUDIES = (
             "At equal steps characters need fewer bits for a held-out character, 2.31 against 4.18: their loss is "
             "1.346 nats a token in training and 1.602 on held-out text, BPE's 1.168 and 8.965. Losses per token are "
             "no comparison, for a BPE token holds 3.1 characters. BPE's model has 28.6M parameters, nine tenths of "
-            "them rows of its vocabulary, and 3,000 steps show it the text 76 times (characters: 24 times): it "
-            "learns the text by heart. Of its evaluations, one every 500 steps, the first is the best: about 2.32 "
+            "them rows of its vocabulary, and 3,000 steps show it the text 81 times (characters: 24 times): it "
+            "overfits. Of its evaluations, one every 500 steps, the first is the best: about 2.32 "
             "bits, on 85% of the held-out text. One seed has no interval, so no order is claimed."
         ),
     ),

@@ -116,7 +116,8 @@ def printed_sentence(outcomes: Sequence[Outcome]) -> str:
     """Return a sentence on the published numbers that no lecture prints, and on those compared in several studies."""
     published = [each for outcome in outcomes for each in outcome.study.published]
     n_implied = sum(not each.printed for each in published)
-    n_repeated = len(published) - len({(each.arm, each.value, each.published) for each in published})
+    of_studies = [{(each.value, each.published) for each in outcome.study.published} for outcome in outcomes]
+    n_repeated = sum(map(len, of_studies)) - len(set().union(*of_studies))
     told = [
         count(n_implied, "follows from what a lecture says and is", "follow from what a lecture says and are")
         + " not printed there"
