@@ -38,10 +38,13 @@ def test_every_study_of_the_lectures_is_named_and_exists() -> None:
 
 
 def test_the_settings_are_those_of_lecture_001() -> None:
-    (command,) = (piece for piece in code() if piece.startswith("clearformer train quick "))
+    (command,) = (piece for piece in code() if piece.startswith("clearformer train minigpt model."))
     preset, layers = split_arguments(command.split()[2:])
     model = resolve_settings(preset, layers).model
     assert (model.placement, model.ffn.kind, model.position.kind) == ("post", "relu", "learned")
+    attention = model.attention
+    assert (attention.qk_norm.kind, model.logit_soft_cap, model.embedding_norm) == ("none", None, False)
+    assert attention.qkv_bias and attention.output_bias and model.ffn.bias and not model.tie_embeddings
 
 
 def test_the_presets_exist() -> None:
