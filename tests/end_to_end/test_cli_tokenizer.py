@@ -172,6 +172,16 @@ def test_the_next_command_is_for_the_family_and_the_field(tmp_path: Path):
         assert used.endswith(" data.field=body") == (family != "encoder-decoder")
 
 
+def test_the_next_command_names_the_field_of_the_file_that_it_reads(tmp_path: Path):
+    docs, notes, out = (tmp_path / name for name in ("docs.jsonl", "notes.txt", "t.json"))
+    docs.write_text('{"body": "a text of words"}\n')
+    notes.write_text("more words\n")
+    for first, second, ending in ((docs, notes, f"{docs} data.field=body"), (notes, docs, f"{notes}")):
+        given = (first, second, "--field", "body", "--out", out, "--force")
+        *_, used = succeed("train", *given).stderr.splitlines()
+        assert used.endswith(f" data.path={ending}")
+
+
 def test_byte_needs_no_file(tmp_path: Path):
     succeed("train", "--kind", "byte", "--out", tmp_path / "t.json")
     assert load_tokenizer(tmp_path / "t.json").vocab_size == 256

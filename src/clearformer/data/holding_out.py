@@ -111,10 +111,13 @@ def hold_out(rows: Sequence[RowT], shares: Mapping[str, Fraction], noun: str) ->
                     f"the {name} split would be empty: all of {count(len(rows), noun)} are the same text, which stays "
                     f"in one split; give other {noun}s too, or set data.{name}_fraction=0 for no such split"
                 )
+            enough = _rounded_up(first_at[name], all_at[name])
+            leaves_some = enough + sum(shares.values()) - shares[name] < 1
             raise DataError(
                 f"the {name} split would be empty: data.{name}_fraction={float(shares[name])} holds out none of "
                 f"{count(len(rows), noun)} (each {noun}'s own text decides); give more {noun}s, or set "
-                f"data.{name}_fraction={_rounded_up(first_at[name], all_at[name])} or more (0 for no such split)"
+                f"data.{name}_fraction="
+                + (f"{enough} or more (0 for no such split)" if leaves_some else "0 for no such split")
             )
     if not splits["train"]:
         fractions = " and ".join(f"data.{name}_fraction={float(share)}" for name, share in shares.items())

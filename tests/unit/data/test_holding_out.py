@@ -183,6 +183,17 @@ def test_the_fraction_to_set_leaves_something_to_train_on() -> None:
     assert set(map(len, hold_out(rows, {"val": Fraction(found[1])}, "pair").values())) == {1}
 
 
+@pytest.mark.parametrize("n_rows", range(2, 9))
+def test_a_fraction_that_leaves_nothing_beside_the_other_split_is_not_advised(n_rows: int) -> None:
+    rows = distinct(n_rows)
+    val = Fraction(max(place_of(row.source) for row in rows) + 1, 1 << 64)  # all of them
+    with pytest.raises(DataError) as caught:
+        hold_out(rows, {"val": val, "test": Fraction(1, 10**9)}, "text")
+    found = re.search(r"set data.test_fraction=([\d.]+)", str(caught.value))
+    assert found is not None
+    assert Fraction(found[1]) + val < 1
+
+
 def test_rows_that_are_all_the_same_are_not_to_be_held_out_by_another_fraction() -> None:
     with pytest.raises(DataError, match=r"all of 9 texts are the same text, .* set data.val_fraction=0 for"):
         hold_out(distinct(1) * 9, {"val": Fraction(1, 10**9)}, "text")

@@ -44,7 +44,12 @@ def test_the_settings_are_those_of_lecture_001() -> None:
     assert (model.placement, model.ffn.kind, model.position.kind) == ("post", "relu", "learned")
     attention = model.attention
     assert (attention.qk_norm.kind, model.logit_soft_cap, model.embedding_norm) == ("none", None, False)
-    assert attention.qkv_bias and attention.output_bias and model.ffn.bias and not model.tie_embeddings
+    assert (attention.qkv_bias, attention.output_bias, model.ffn.bias, model.tie_embeddings) == (
+        True,
+        True,
+        True,
+        False,
+    )
 
 
 def test_the_presets_exist() -> None:

@@ -123,7 +123,7 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
 ) -> None:
     """Train a tokenizer and write tokenizer.json."""
-    from clearformer.data.text.sources import check_field_is_read
+    from clearformer.data.text.sources import check_field_is_read, reads_json_lines
     from clearformer.text import located, specials_of
     from clearformer.text.kinds.imported import config_path, named_roles
 
@@ -165,7 +165,8 @@ def train(
             err=True,
         )
     shown = shlex.join(["tokenizer", "show", "some text", "--tokenizer", str(out)])
-    used = shlex.join(_training(family, out, (paths or ["FILE"])[0], field))
+    field_of_first = field if reads_json_lines(sources[:1]) else "text"
+    used = shlex.join(_training(family, out, (paths or ["FILE"])[0], field_of_first))
     typer.echo(f"next: {to_type(shown)}\n      {to_type(used)}", err=True)
 
 

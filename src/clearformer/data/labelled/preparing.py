@@ -292,7 +292,12 @@ class _Preparation:
             self.progress(f"encoding {name}", start, len(texts))
             some = texts[start : start + ENCODED_AT_ONCE]
             place = partial(self._place, name, some)
-            for ids in encode_located(tokenizer, [each.text for each in some], place):
+            for number, ids in enumerate(encode_located(tokenizer, [each.text for each in some], place)):
+                if tokenizer.eos_id in ids:  # an imported tokenizer may read a special token of one character
+                    raise TokenizerError(
+                        f"{place(number)}: the tokenizer reads from this text its token that ends a text: give it "
+                        "another one (sep_token or eos_token in tokenizer_config.json), or leave that text out"
+                    )
                 writer.add(tokenizer.wrap(ids))
 
     def _place(self, name: str, texts: Sequence[LabelledText], number: int) -> str:

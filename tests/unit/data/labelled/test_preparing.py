@@ -17,6 +17,7 @@ from clearformer.text import (
     CharTokenizerSpec,
     Tokenizer,
     TokenizerConfig,
+    load_tokenizer,
 )
 
 TEXTS = [(f"{'good' if i % 3 else 'poor'} film number {i * i}", "yes" if i % 3 else "no") for i in range(41)]
@@ -196,6 +197,21 @@ def test_a_tokenizer_without_an_encoders_special_tokens_is_refused(path: Path) -
     with pytest.raises(TokenizerError) as caught:
         prepared(path, ByteTokenizerSpec(bos=True).train())
     assert str(caught.value).startswith("this tokenizer lacks [PAD], [SEP], [MASK], which an encoder needs")
+
+
+def test_a_text_that_holds_the_end_of_a_text_is_named(tmp_path: Path) -> None:
+    """An imported tokenizer reads a special token of one character from texts."""
+    BPE.train(["film a | b good"], specials=("[PAD]", "[CLS]", "[MASK]")).save(tmp_path / "tokenizer.json")
+    roles = {"cls_token": "[CLS]", "sep_token": "|", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(roles))
+    tokenizer = load_tokenizer(tmp_path / "tokenizer.json")
+    file = tmp_path / "films.tsv"
+    file.write_text("text\tlabel\n" + "".join(f"film {i}\t{i % 2}\n" for i in range(40)) + "good a|b\t1\n")
+    with pytest.raises(
+        TokenizerError, match="the tokenizer reads from this text its token that ends a text"
+    ) as caught:
+        prepared(file, tokenizer)
+    assert str(caught.value).startswith(f"{file}, line 42: ")
 
 
 def test_a_text_outside_a_given_vocabulary_is_named(path: Path) -> None:
