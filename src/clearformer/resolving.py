@@ -60,7 +60,7 @@ def default_preset(layers: list[dict[str, Any]]) -> str:
 
 def _form_of_data(layers: list[dict[str, Any]]) -> str:
     """Return the form of the data that some settings name: `text`, `pairs` or `labelled`; by default `text`."""
-    settings = section_settings(_one_source(layers))
+    settings = section_settings(one_source(layers))
     data = {key: value for key, value in settings.items() if _is_set(value)}
     if not data:
         return "text"
@@ -106,7 +106,7 @@ def resolve_data(given: list[dict[str, Any]]) -> PrepareConfig:
     """
     begin_with = explicit(preset(default_preset(given)))
     sections = {name: begin_with[name] for name in PrepareConfig.model_fields if name in begin_with}
-    return resolve(PrepareConfig, *_one_source([sections, *given]))
+    return resolve(PrepareConfig, *one_source([sections, *given]))
 
 
 def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
@@ -197,7 +197,7 @@ def _with_pretrained(
         folder = find_run(pretrained)
         layers.insert(1, _like(folder.read_config(), begin_with))
         layers.append({"train": {"pretrained": str(folder.path.resolve())}})
-    return _one_source(layers)
+    return one_source(layers)
 
 
 def resolve_resumed(folder: RunFolder, arguments: list[str], config_file: Path | None) -> RunConfig:
@@ -232,7 +232,7 @@ def resumed_settings(folder: RunFolder, name: str | None, given: list[dict[str, 
         layers = [explicit(begun), *given]
         if pretrained := _pretrained(given):
             layers.append({"train": {"pretrained": str(find_run(pretrained).path.resolve())}})
-        wanted = resolve(RunConfig, *_one_source(layers))
+        wanted = resolve(RunConfig, *one_source(layers))
     said = {key for layer in given if isinstance(layer.get("train"), dict) for key in layer["train"]}
     kept = {key: getattr(begun.train, key) for key in TRAIN_MAY_CHANGE - said}
     return wanted.replace(train=wanted.train.replace(**kept))
@@ -280,7 +280,7 @@ def _is_set(value: Any) -> bool:
     return value is not None and value != NONE
 
 
-def _one_source(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def one_source(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the layers with every key unset that names a source of data which a later layer replaces."""
     said: set[str] = set()
     done = []

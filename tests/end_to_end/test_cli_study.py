@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import stat
+import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -207,7 +208,9 @@ def test_a_scaled_study_judges_no_trained_number(place: Path, says: Callable[...
 
 
 @pytest.mark.usefixtures("_workers_are_forks")
-def test_a_sweep_is_a_study_that_is_found_again(place: Path, says: Callable[..., str]) -> None:
+def test_a_sweep_is_a_study_that_is_found_again(
+    place: Path, says: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     sweep = ("sweep", "quick", "data.path=text.txt", *SETTINGS, "model.position=rope,alibi", "seed=1..2")
     text = says(*sweep, "--jobs", "2")
     assert "quick-position: 4 of 4 runs done" in text
@@ -235,6 +238,11 @@ def test_a_sweep_is_a_study_that_is_found_again(place: Path, says: Callable[...,
     assert [x for x, _ in drawn["runs"][0]["training"]] == [16, 32, 48, 64]
     assert [x for x, _ in drawn["runs"][0]["held_out"]] == [32, 64]
     assert "└" in says("plot", *runs)
+    with monkeypatch.context() as terminal:
+        terminal.setattr(type(sys.stdout), "isatty", lambda _: True, raising=False)
+        assert "\x1b[" in says("plot", *runs)
+        terminal.setenv("NO_COLOR", "1")
+        assert "\x1b[" not in says("plot", *runs)
     assert says("plot", *runs, "--figure", "curves.svg") == ""
     assert (place / "curves.svg").read_text().startswith("<?xml")
 

@@ -100,7 +100,7 @@ class Call:
             arguments = arguments[1:]
         if not arguments or arguments[0] in ("--help", "-h", "help"):
             if arguments[:1] == ["help"] and arguments[1:]:
-                return self.run(arguments[1], ["--help"])
+                return self.run(arguments[1], [*arguments[2:], "--help"])
             print(usage())
             return 0
         if arguments[0] == "--version":

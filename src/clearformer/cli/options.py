@@ -2,6 +2,7 @@
 
 import logging
 import re
+import shlex
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -75,7 +76,9 @@ def check_fits(fits: bool, config: "RunConfig", run: str, lacks: str) -> None:
     """
     if not fits:
         objective = config.train.objective
-        raise UserError(f"{run} {lacks}; it {objective.activity}{objective.usage.format(run=run)}")
+        raise UserError(
+            f"{run} {lacks}; it {objective.activity}{objective.usage.format(run=shlex.quote(run))}"
+        )
 
 
 def was_given(context: typer.Context, name: str) -> bool:

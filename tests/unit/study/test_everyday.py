@@ -124,6 +124,26 @@ def test_a_file_of_settings_lies_beneath_what_is_typed(tmp_path: Path) -> None:
     assert sweep("quick", over_file(file, {"seed": [1, 2], "model.position": ["alibi"]})).seeds == 2
 
 
+@pytest.mark.parametrize(
+    ("of_file", "typed", "source"),
+    [
+        ('path = "t.txt"', {"data.name": ["pydoc"]}, ("pydoc", None, None)),
+        ('name = "pydoc"', {"data.path": ["t.txt"]}, (None, "t.txt", None)),
+        ('kind = "pairs"\nname = "dates"', {"data.source": ["a"], "data.target": ["b"]}, (None, None, "a")),
+    ],
+)
+def test_data_that_are_named_replace_those_of_a_file_of_settings(
+    tmp_path: Path, of_file: str, typed: dict[str, list[Any]], source: tuple[str | None, ...]
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(f"[data]\n{of_file}\n")
+    preset = "translate" if "pairs" in of_file else "quick"
+    (trial, _) = trials(sweep(preset, over_file(file, typed | {"train.lr": [1e-3, 3e-3]})))
+    assert trial.config is not None
+    data = trial.config.data
+    assert (data.name, data.path, getattr(data, "source", None)) == source
+
+
 def test_an_unknown_key_of_a_file_of_settings_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("[train]\nlrr = 0.5\n")

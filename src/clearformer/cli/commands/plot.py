@@ -1,6 +1,7 @@
 """`clearformer plot`: the curves of runs, as text or as a figure."""
 
 import json
+import os
 import shutil
 import sys
 from typing import Annotated
@@ -44,4 +45,4 @@ def plot(
         typer.echo(json.dumps(found.to_dict()))
     elif figure is None:
         width = shutil.get_terminal_size((WIDTH_ELSEWHERE, 24)).columns
-        typer.echo(found.text(width, colours=sys.stdout.isatty()))
+        typer.echo(found.text(width, colours=sys.stdout.isatty() and not os.environ.get("NO_COLOR")))

@@ -9,10 +9,11 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from clearformer.config import Spec, explicit, flat, merge, nested, parse_override, read_toml, whole
+from clearformer.config import Spec, explicit, flat, merge_all, nested, parse_override, read_toml, whole
 from clearformer.errors import ConfigError, UserError, count, shortened, shown
 from clearformer.files import user_path
 from clearformer.presets import preset as preset_of_name
+from clearformer.resolving import one_source
 from clearformer.study.everyday.caveats import BY_THE_CLOCK, IN_WARMUP, MAY_END_BY_THE_CLOCK, caveats
 from clearformer.study.everyday.declared import CURVES, FILE, read_declaration
 from clearformer.study.lectures import studies
@@ -237,11 +238,13 @@ def parse_sweep(arguments: Sequence[str]) -> tuple[str, dict[str, list[Any]]]:
 def over_file(path: Path, values: Values) -> dict[str, list[Any]]:
     """Return a sweep's values laid over the settings of a TOML file, each of which has one value.
 
+    Data that are named by one value replace those that the file names, as in training.
+
     Raises:
         ConfigError: the file cannot be read, or has a key or kind that there is not.
     """
     single = {key: each[0] for key, each in values.items() if len(each) == 1}
-    fixed = merge(RunConfig, merge(RunConfig, {}, read_toml(user_path(path))), nested(single))
+    fixed = merge_all(RunConfig, one_source([read_toml(user_path(path)), nested(single)]))
     varied = {key: list(each) for key, each in values.items() if key not in single}
     return {key: [value] for key, value in flat(fixed).items() if key not in varied} | varied
 

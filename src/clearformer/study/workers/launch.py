@@ -73,7 +73,8 @@ def run_study(
         scale: The fraction of every training's steps to run, up to 1; below 1 no published number is judged.
         seeds: The number of seeds, in place of the study's own.
         jobs: The number of processes; 1 is this process. Several must find the study by its name, so it has to be one
-            of the lectures', or have no functions of its own (a sweep has none).
+            of the lectures', or have no functions of its own (a sweep has none). They load the kinds of your own that
+            `clearformer.registry.import_parts(FILE)` has loaded here, and none that a plain `import` has.
         device: The device to train on, in place of the one in the settings.
         folder: The folder of studies; default $CLEARFORMER_STUDIES, or else `studies/`.
         quiet: Whether to print no progress.

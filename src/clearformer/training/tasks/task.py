@@ -326,7 +326,8 @@ def with_size(
         return model
     if current is not None and current != size:
         raise ConfigError(
-            f"model.{key}: {current} does not match {whose.format(size)}; remove it to use that number"
+            f"model.{key}: {current} does not match {whose.format(size)}; remove it, or set it to "
+            "none, to use that number"
         )
     return model.replace(**{key: size})
 
