@@ -47,7 +47,7 @@ def test_the_runs_own_data_and_its_events_are_told(answers: Callable[..., dict],
     events = answers("lens", "text", "--view", "events")
     assert events["bigram_loss"] == bigram["loss"]
     assert [event["name"] for event in events["events"]] == ["induction", "bigram"]
-    assert "split: the data have train, val; got 'tset'" in refuses(
+    assert "split: the data have no 'tset'; choose train, val" in refuses(
         "lens", "text", "--view", "corpus", "--split", "tset"
     )
 

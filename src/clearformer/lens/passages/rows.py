@@ -270,7 +270,7 @@ def rows_of(run: RunLike, prepared: Prepared, split: str) -> Rows:
         UserError: there is no such split.
     """
     if not isinstance(split, str) or split not in prepared.splits:
-        raise UserError(f"split: the data have {', '.join(prepared.splits)}; got {shown(split)}")
+        raise UserError(f"split: the data have no {shown(split)}; choose {', '.join(prepared.splits)}")
     encodes, tells_class = isinstance(run.model, Encoder), run.model.config.n_classes is not None
     match prepared:
         case PairDataset():

@@ -137,8 +137,8 @@ def test_it_changes_nothing_in_the_model(runs: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"split": "tset"}, "split: the data have train, val; got 'tset'"),
-        ({"split": [0]}, r"split: the data have train, val; got \[0\]"),
+        ({"split": "tset"}, "split: the data have no 'tset'; choose train, val"),
+        ({"split": [0]}, r"split: the data have no \[0\]; choose train, val"),
         ({"first": 9999}, "first: the split val has"),
         ({"rows": 0}, "rows: 1 or more; got 0"),
         ({"length": True}, "length: a whole number"),
