@@ -326,7 +326,12 @@ def _check_methods(slot: str, spec_type: type[Spec]) -> None:
 
 
 def _place_of(spec_type: type) -> tuple[str, str]:
-    return spec_type.__module__, spec_type.__qualname__
+    """Return the file that defines a class, which may have been imported twice, or else its module; and its name."""
+    try:
+        source = inspect.getsourcefile(spec_type)
+    except (TypeError, OSError):  # typed at a prompt
+        source = None
+    return source or spec_type.__module__, spec_type.__qualname__
 
 
 def _set_kinds(slot: str, kinds: list[type[Spec]]) -> None:

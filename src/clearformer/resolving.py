@@ -127,6 +127,12 @@ def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
         chosen = _resolve_with_pretrained(begin_with, [explicit(chosen), {"train": {"pretrained": earlier}}])
     if replaced := _replaced(chosen, run):
         logger.info("auto: replaced by your settings: %s", ", ".join(replaced))
+    own, given_kind = chosen.train.optimizer.kind, run.train.optimizer.kind
+    if own != given_kind and "train.lr" not in said:
+        logger.warning(
+            "auto: train.lr=%g was chosen for %s, which takes far higher rates than %s: set train.lr too",
+            *(run.train.lr, own, given_kind),
+        )
     return run
 
 

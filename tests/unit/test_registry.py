@@ -1,5 +1,6 @@
 """Parts of one's own: registered, refused, brought by a file or a package, and checked like those of the package."""
 
+import importlib
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -450,6 +451,17 @@ def test_a_file_brings_its_kinds_once(tmp_path: Path) -> None:
     first = slot_variants(cf.ModelConfig.model_fields["norm"])["from_a_file"]
     import_parts(tmp_path / "parts_a.py")
     assert slot_variants(cf.ModelConfig.model_fields["norm"])["from_a_file"] is first
+
+
+def test_a_file_may_be_imported_by_its_name_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by another file of parts, which `import_parts` does not see."""
+    (tmp_path / "parts_d.py").write_text(PARTS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("parts_d")
+    import_parts(tmp_path / "parts_d.py")
+    last = slot_variants(cf.ModelConfig.model_fields["norm"])["from_a_file"]
+    assert last is not module.FromAFile
+    assert last.__module__.startswith(parts.IMPORTED_AS)
 
 
 def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:

@@ -296,6 +296,17 @@ def test_what_an_earlier_run_gives_is_not_called_replaced_by_settings(
     assert caplog.text.splitlines()[-1].endswith("auto: replaced by your settings: model.dropout=0.45")
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_told"),
+    [(["train.optimizer=adamw"], True), (["train.optimizer=adamw", "train.lr=0.001"], False), ([], False)],
+)
+def test_a_rate_that_was_chosen_for_another_optimizer_is_told(
+    settings: list[str], is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    resolve_run(["auto", "data.name=pydoc", "train.max_wall_seconds=20", *settings], None)
+    assert ("was chosen for muon, which takes far higher rates than adamw" in caplog.text) == is_told
+
+
 def test_the_classes_are_not_those_of_the_earlier_run(earlier: Callable[..., RunFolder]) -> None:
     earlier("three", "classify", "model.n_classes=3", "model.pooling=mean")
 
