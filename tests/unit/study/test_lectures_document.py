@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import clearformer
+from clearformer.model.attention import MultiHead
+from clearformer.model.feedforward import ReLU
 from clearformer.presets import PRESETS
 from clearformer.resolving import resolve_settings, split_arguments
 from clearformer.study.lectures import studies
@@ -42,9 +44,11 @@ def test_the_settings_are_those_of_lecture_001() -> None:
     preset, layers = split_arguments(command.split()[2:])
     model = resolve_settings(preset, layers).model
     assert (model.placement, model.ffn.kind, model.position.kind) == ("post", "relu", "learned")
-    attention = model.attention
+    attention, ffn = model.attention, model.ffn
+    assert isinstance(attention, MultiHead)
+    assert isinstance(ffn, ReLU)
     assert (attention.qk_norm.kind, model.logit_soft_cap, model.embedding_norm) == ("none", None, False)
-    assert (attention.qkv_bias, attention.output_bias, model.ffn.bias, model.tie_embeddings) == (
+    assert (attention.qkv_bias, attention.output_bias, ffn.bias, model.tie_embeddings) == (
         True,
         True,
         True,
