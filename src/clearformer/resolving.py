@@ -130,7 +130,7 @@ def _resolve_auto(given: list[dict[str, Any]]) -> RunConfig:
     own, given_kind = chosen.train.optimizer.kind, run.train.optimizer.kind
     if own != given_kind and "train.lr" not in said:
         logger.warning(
-            "auto: train.lr=%g was chosen for %s, which takes far higher rates than %s: set train.lr too",
+            "auto: train.lr=%g was chosen for %s, not for %s: set train.lr too",
             *(run.train.lr, own, given_kind),
         )
     return run

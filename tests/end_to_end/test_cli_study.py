@@ -240,6 +240,7 @@ def test_a_sweep_is_a_study_that_is_found_again(
     assert "└" in says("plot", *runs)
     with monkeypatch.context() as terminal:
         terminal.setattr(type(sys.stdout), "isatty", lambda _: True, raising=False)
+        terminal.delenv("NO_COLOR", raising=False)
         assert "\x1b[" in says("plot", *runs)
         terminal.setenv("NO_COLOR", "1")
         assert "\x1b[" not in says("plot", *runs)

@@ -304,7 +304,7 @@ def test_a_rate_that_was_chosen_for_another_optimizer_is_told(
     settings: list[str], is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     resolve_run(["auto", "data.name=pydoc", "train.max_wall_seconds=20", *settings], None)
-    assert ("was chosen for muon, which takes far higher rates than adamw" in caplog.text) == is_told
+    assert ("was chosen for muon, not for adamw: set train.lr too" in caplog.text) == is_told
 
 
 def test_the_classes_are_not_those_of_the_earlier_run(earlier: Callable[..., RunFolder]) -> None:

@@ -967,9 +967,10 @@ def test_a_limit_on_all_time_that_comes_back_counts_the_steps_without_it(
     trained: Trained, resumed: Resumed
 ) -> None:
     trained("a", "train.max_wall_seconds=1000")
-    without = resumed("a", max_steps=600, max_wall_seconds=None).progress
+    resumed("a", max_steps=600, max_wall_seconds=None)
     again = resumed("a", max_steps=601, max_wall_seconds=1000.0).progress
-    assert again.wall_seconds > again.wall_before + again.seconds > without.wall_seconds > 0
+    assert again.wall_before > 0
+    assert again.wall_seconds >= again.wall_before + again.seconds
 
 
 def test_a_limit_on_all_time_counts_the_steps_before_it(trained: Trained, resumed: Resumed) -> None:
