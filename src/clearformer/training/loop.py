@@ -268,9 +268,8 @@ class Training:
         else:
             check_not_past_its_end(self.settings, progress)
             if self.settings.max_wall_seconds is not None:
-                least = (
-                    progress.wall_before + progress.seconds
-                )  # its own count stood still without such a limit
+                # The count stood still while the run had no such limit.
+                least = progress.wall_before + progress.seconds
                 progress = replace(progress, wall_seconds=max(progress.wall_seconds, least))
             self.progress = self.evaluator.remeasure_best(
                 progress, self.weights_to_use, self.folder, self.log.reporter
