@@ -20,6 +20,11 @@ FILES = {
     "my.en": "one\n" * 20,
     "labelled.tsv": "text\tlabel\na\tb\n",
 }
+RUNS = {  # those that the commands begin with
+    "bert": ("masked", "data.path=my.txt"),
+    "mine": ("masked", "data.path=my.txt"),
+    "other": ("data.source=my.fr", "data.target=my.en"),
+}
 TINY = (
     "train.max_steps=4",
     "train.max_seconds=none",
@@ -45,9 +50,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in FILES.items():
         Path(name).write_text(text)
     monkeypatch.setenv("CLEARFORMER_RUNS", str(tmp_path))
-    for run in ("bert", "mine"):  # as if the commands that make them had been run
+    for run, trained in RUNS.items():  # as if the commands that make them had been run
         (tmp_path / run).mkdir()
-        RunFolder(tmp_path / run).write_config(resolve_run(["masked", "data.path=my.txt"], None))
+        RunFolder(tmp_path / run).write_config(resolve_run(list(trained), None))
 
 
 @pytest.mark.parametrize("command", sorted(set(map(str.strip, TRAININGS))))
